@@ -485,7 +485,7 @@ typedef struct trib_options {
 #define TRIB_NO_TIMEOUT 0xffffffffu
 
 /** For `peer_bytes`: none. */
-#define TRIB_NO_PEERS UINT64_MAX
+#define TRIB_NO_PEERS 1u
 
 /* --------------------------------------------------------------------------------------- abort */
 

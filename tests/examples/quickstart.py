@@ -14,7 +14,7 @@ class Options(ctypes.Structure):  # trib_options
                 ("min_ctas", ctypes.c_uint32), ("max_ctas", ctypes.c_uint32),
                 ("cta_policy", ctypes.c_int32),
                 ("network", ctypes.c_char_p), ("name", ctypes.c_char_p),
-                ("reserved", ctypes.c_uint64)]
+                ("peer_bytes", ctypes.c_uint64)]
 
 
 TRIB_F32, TRIB_SUM = 3, 1

@@ -35,7 +35,8 @@ pub type Any<'a, 'py> = &'a Bound<'py, PyAny>;
 /// Keywords: `backend` ("nccl" or "host"); `timeout`, `close_timeout` and `call_timeout` in
 /// seconds, math.inf for none; `name`, for logs and dumps; `match_calls` and `compared`, by which
 /// ranks compare their calls; `timed`, `recorded`, `side_channel`; `min_ctas`, `max_ctas`,
-/// `cta_policy` and `network`, which are NCCL's.
+/// `cta_policy` and `network`, which are NCCL's; `peer_bytes`, the device memory that kernels between
+/// GPUs may take on each rank, 0 for none.
 ///
 /// >>> import tributary, array
 /// >>> group = tributary.Group(2, backend="host")

@@ -103,6 +103,11 @@ impl Options {
         raw.min_ctas = keywords.take("min_ctas")?.unwrap_or(0);
         raw.max_ctas = keywords.take("max_ctas")?.unwrap_or(0);
         raw.cta_policy = cta_policy(keywords.take("cta_policy")?)?;
+        raw.peer_bytes = match keywords.take::<Option<u64>>("peer_bytes")?.flatten() {
+            None => 0,
+            Some(0) => sys::TRIB_NO_PEERS.into(), // 0 is the default in C
+            Some(bytes) => bytes,
+        };
         let (backend, network, name) = (text("backend")?, text("network")?, text("name")?);
         keywords.finish()?;
         Ok(Options { raw, backend, network, name })

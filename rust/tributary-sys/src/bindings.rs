@@ -7,6 +7,7 @@ pub const TRIB_VERSION: u32 = 100;
 pub const TRIB_NAME_MAX: u32 = 63;
 pub const TRIB_CTAS_MAX: u32 = 64;
 pub const TRIB_NO_TIMEOUT: u32 = 4294967295;
+pub const TRIB_NO_PEERS: u32 = 1;
 pub const TRIB_NO_COLOR: i32 = -1;
 pub const TRIB_HOST_MAX: u32 = 255;
 pub const TRIB_JOB_RANKS_MAX: u32 = 65536;
@@ -565,7 +566,7 @@ pub struct trib_reducer_options {
     pub size: u32,
     #[doc = " TRIB_REDUCER_..."]
     pub flags: u32,
-    #[doc = " of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket\n   of its own. Few large ones take less time in all, but what comes\n   late hides less: 102 MB of gradients, all ready at once, take 492 us on 2 x\n   H200 over NVLink, in buckets of 100 MiB 409, as one tensor 372"]
+    #[doc = " of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket\n   of its own. Few large ones take less time in all, but what comes\n   late hides less: 102 MB of gradients, all ready at once, take 500 us on 2 x\n   H200 over NVLink, in buckets of 100 MiB 415, as one tensor 376"]
     pub bucket_bytes: u64,
     #[doc = " the same for the first bucket of each type, and for the last one, which\n   should be small: until the first is queued nothing is sent, and\n   nothing hides the last. 0 is 1 MiB"]
     pub first_bytes: u64,

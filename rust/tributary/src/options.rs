@@ -36,6 +36,7 @@ pub struct Options {
     call_timeout: Option<Duration>,
     ctas: [u32; 2],
     cta_policy: CtaPolicy,
+    peer_bytes: Option<u64>,
     network: Option<String>,
     name: Option<String>,
     flags: u32,
@@ -118,6 +119,14 @@ impl Options {
     /// `NCCL_MAX_CTAS` come before this. No effect on host.
     pub fn ctas(mut self, range: RangeInclusive<u32>) -> Options {
         self.ctas = [*range.start(), *range.end()];
+        self
+    }
+
+    /// Sets how much device memory the kernels between GPUs may take on each rank, which serve small
+    /// allreduces instead of NCCL; 0: none, NCCL serves all calls. The smallest of all ranks counts.
+    /// Default: 16 MiB. No effect on host.
+    pub fn peer_bytes(mut self, bytes: u64) -> Options {
+        self.peer_bytes = Some(bytes);
         self
     }
 
@@ -236,9 +245,19 @@ impl Options {
         raw.call_timeout_ms = self.call_timeout.map_or(0, milliseconds);
         [raw.min_ctas, raw.max_ctas] = self.ctas;
         raw.cta_policy = self.cta_policy.raw();
+        raw.peer_bytes = self.peer_bytes.map_or(0, peer_bytes);
         [raw.backend, raw.network, raw.name] =
             strings.each_ref().map(|text| text.as_ref().map_or(ptr::null(), |text| text.as_ptr()));
         Ok((raw, strings))
+    }
+}
+
+/// In C, 0 bytes would be the default.
+fn peer_bytes(bytes: u64) -> u64 {
+    if bytes == 0 {
+        sys::TRIB_NO_PEERS.into()
+    } else {
+        bytes
     }
 }
 
@@ -272,6 +291,14 @@ mod tests {
         let (raw, _strings) = Options::new().raw().unwrap();
         assert!(raw.backend.is_null() && raw.network.is_null() && raw.name.is_null());
         assert_eq!([raw.min_ctas, raw.max_ctas], [0, 0]);
+    }
+
+    #[test]
+    fn no_memory_of_peers_is_not_the_default() {
+        let read = |options: Options| options.raw().unwrap().0.peer_bytes;
+        assert_eq!(read(Options::new()), 0);
+        assert_eq!(read(Options::new().peer_bytes(0)), u64::from(sys::TRIB_NO_PEERS));
+        assert_eq!(read(Options::new().peer_bytes(4096)), 4096);
     }
 
     #[test]

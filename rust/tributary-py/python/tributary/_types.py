@@ -55,6 +55,7 @@ class Options(TypedDict, total=False):
     min_ctas: int
     max_ctas: int
     cta_policy: Literal["default", "efficiency", "zero"] | None
+    peer_bytes: int | None
     network: str | None
     name: str | None
 
