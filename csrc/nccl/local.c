@@ -8,7 +8,6 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/prober.h"
-#include "csrc/nccl/push.h"
 #include "csrc/nccl/quiesce.h"
 
 /* Guards the list of local ranks that can still be joined, and the dropping of references, so that
@@ -164,7 +163,6 @@ trib_status tri_nccl_alloc_resources(struct tri_transport *transport)
 void tri_nccl_free_resources(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
-    tri_nccl_push_free(local);
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
         tri_nccl_prober_remove(&rank->marks);
         if (tri_nccl_push_device(&guard, rank->device) != TRIB_OK)

@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/nccl/proxies.h"
+#include "csrc/nccl/push.h"
 
 enum { WARN_AFTER_MS = 10000, PATIENCE_MS = 50 };
 
@@ -123,6 +124,7 @@ static uint32_t settle_destroy(struct tri_nccl_job *job)
 static void finish_abort(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
+    tri_nccl_push_free(local);
     tri_nccl_free_resources(local);
     (void)tri_nccl_advance(local, TRI_NCCL_ABORTING, TRI_NCCL_GONE);
     tri_abort_reclaimed(local->state);
@@ -141,6 +143,7 @@ static void finish_destroy(struct tri_nccl_job *job)
             tri_log(TRIB_LOG_ERROR, "destroying rank %d on device %d: NCCL returned \"%s\"",
                     (int)rank->rank, (int)rank->device, ncclGetErrorString(result));
     }
+    tri_nccl_push_free(local);
     tri_nccl_free_resources(local);
     (void)tri_nccl_advance(local, TRI_NCCL_DESTROYING, TRI_NCCL_GONE);
     tri_abort_reclaimed(local->state);
