@@ -5,7 +5,6 @@
 #include "csrc/nccl/push.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
@@ -177,6 +176,14 @@ static cudaError_t start_trial(const struct tri_nccl_push *push, int32_t rank, c
     return status == TRIB_OK ? cudaSuccess : cudaErrorLaunchFailure;
 }
 
+static bool are_same(const float *found, const float *wanted)
+{
+    bool same = true;
+    for (int32_t i = 0; i < TRIED; i++)
+        same = same && found[i] == wanted[i];
+    return same;
+}
+
 static cudaError_t end_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
                              bool *out_right)
 {
@@ -189,7 +196,7 @@ static cudaError_t end_trial(const struct tri_nccl_push *push, int32_t rank, cud
     *out_right = error == cudaSuccess;
     for (int32_t lane = 0; lane < LANES && *out_right; lane++) {
         fill(wanted, (lane + 1) * push->size * (push->size + 1) / 2);
-        *out_right = memcmp(found[lane].received, wanted, sizeof wanted) == 0;
+        *out_right = are_same(found[lane].received, wanted);
     }
     return error;
 }
@@ -284,15 +291,14 @@ static const char *make(struct tri_nccl_push *push, const struct ranks *ranks, s
 }
 
 /* All ranks have come, and none of them makes a call yet. */
-static struct tri_nccl_push *set_up(const struct tri_nccl_local *local, struct ranks *ranks,
-                                    size_t budget)
+static struct tri_nccl_push *set_up(int32_t size, const struct ranks *ranks, size_t budget)
 {
     struct tri_nccl_push *push = calloc(1, sizeof *push);
     void *flag = NULL;
     const char *why = "no memory";
     const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     if (push != NULL && tri_nccl_alloc_pinned(&flag, sizeof(uint32_t)) == TRIB_OK) {
-        push->size = local->ranks->size;
+        push->size = size;
         why = make(push, ranks, budget, flag);
         if (why != NULL)
             free_memory(push);
@@ -303,8 +309,8 @@ static struct tri_nccl_push *set_up(const struct tri_nccl_local *local, struct r
         return push;
     free(push);
     (void)cudaGetLastError();
-    tri_log(TRIB_LOG_INFO, "NCCL serves all calls of a communicator of %d ranks: %s",
-            (int)local->ranks->size, why);
+    tri_log(TRIB_LOG_INFO, "NCCL serves all calls of a communicator of %d ranks: %s", (int)size,
+            why);
     return NULL;
 }
 
@@ -317,8 +323,9 @@ static bool is_for(const struct tri_nccl_local *local, int32_t size)
 }
 
 /* On the thread of the rank that came last. */
-static void make_for_all(struct tri_nccl_local *local)
+static void make_for_all(const struct tri_transport *self)
 {
+    struct tri_nccl_local *local = self->local;
     struct tri_nccl_device_guard guard;
     struct ranks ranks = {.guard = &guard};
     struct tri_nccl_push *push = NULL;
@@ -328,8 +335,8 @@ static void make_for_all(struct tri_nccl_local *local)
         ranks.devices[rank->rank] = rank->device;
         budget = rank->config.peer_bytes < budget ? rank->config.peer_bytes : budget;
     }
-    if (budget != 0 && tri_nccl_push_device(&guard, local->ranks->device) == TRIB_OK) {
-        push = set_up(local, &ranks, (size_t)budget);
+    if (budget != 0 && tri_nccl_push_device(&guard, self->device) == TRIB_OK) {
+        push = set_up(self->size, &ranks, (size_t)budget);
         tri_nccl_pop_device(&guard);
     }
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
@@ -348,7 +355,7 @@ trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n)
     if (!is_ours)
         return TRIB_OK;
     if (last) {
-        make_for_all(local);
+        make_for_all(self);
         atomic_store_explicit(&local->push_made, true, memory_order_release);
     }
     while (!atomic_load_explicit(&local->push_made, memory_order_acquire)) {
