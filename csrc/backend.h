@@ -156,8 +156,7 @@ enum tri_mark {
 struct tri_config {
     uint32_t min_ctas, max_ctas;
     trib_cta_policy cta_policy;
-    uint64_t
-        peer_bytes; /* device memory that kernels between GPUs may take on each rank; 0: none */
+    uint64_t peer_bytes; /* for kernels between GPUs, on each rank's device; 0: none */
     char network[TRIB_NAME_MAX + 1], name[TRIB_NAME_MAX + 1];
 };
 

@@ -56,8 +56,8 @@ static bool is_first(const struct batch *batch, size_t i)
 /* Several calls of one transport go to NCCL, as one: all ranks batch alike, as NCCL demands. */
 static bool is_pushed(const struct batch *batch, size_t i)
 {
-    return tri_nccl_push_serves(&batch->calls[i]) && is_first(batch, i) &&
-           (i + 1 == batch->n || is_first(batch, i + 1));
+    return is_first(batch, i) && (i + 1 == batch->n || is_first(batch, i + 1)) &&
+           tri_nccl_push_serves(&batch->calls[i]);
 }
 
 /* The state of the first communicator that has ended; NULL: none has. */

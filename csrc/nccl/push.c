@@ -91,16 +91,28 @@ static size_t ahead_bytes(int32_t size, bool nvlink)
 }
 
 /* NVLink has atomic operations, PCI Express has none. */
-static bool is_nvlink(const int32_t *devices, int32_t n)
+static bool is_nvlink(int32_t from, int32_t to)
+{
+    int atomics = 0;
+    return cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) ==
+               cudaSuccess &&
+           atomics != 0;
+}
+
+static bool reaches(int32_t from, int32_t to)
+{
+    int can = 0;
+    return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
+}
+
+/* Does `holds` hold from every device to every other one? */
+static bool for_all_pairs(const int32_t *devices, int32_t n,
+                          bool (*holds)(int32_t from, int32_t to))
 {
     for (int32_t i = 0; i < n; i++)
-        for (int32_t j = 0; j < n; j++) {
-            int atomics = 0;
-            if (i != j && (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported,
-                                                     devices[i], devices[j]) != cudaSuccess ||
-                           atomics == 0))
+        for (int32_t j = 0; j < n; j++)
+            if (i != j && !holds(devices[i], devices[j]))
                 return false;
-        }
     return true;
 }
 
@@ -121,7 +133,8 @@ static size_t lay_out(struct tri_nccl_push *push, const int32_t *devices, size_t
     }
     const size_t lanes_bytes = LANES * tri_push_scratch_bytes(push->size, 1);
     const size_t fits = budget / granularity * granularity / lanes_bytes;
-    const size_t ahead = ahead_bytes(push->size, is_nvlink(devices, push->size)) / TRI_PUSH_CHUNK;
+    const size_t ahead =
+        ahead_bytes(push->size, for_all_pairs(devices, push->size, is_nvlink)) / TRI_PUSH_CHUNK;
     push->capacity = fits < ahead ? fits : ahead;
     return round_up(push->capacity * lanes_bytes, granularity);
 }
@@ -229,19 +242,6 @@ static const char *try_all(const struct tri_nccl_push *push, const struct ranks 
 
 /* ---------------------------------------------------------------------------------------- setup */
 
-/* NULL, or what keeps two devices from reaching each other. */
-static const char *unreachable(const int32_t *devices, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t j = 0; j < n; j++) {
-            int can = 0;
-            if (i != j &&
-                (cudaDeviceCanAccessPeer(&can, devices[i], devices[j]) != cudaSuccess || can == 0))
-                return "its devices cannot access each other's memory";
-        }
-    return NULL;
-}
-
 /* Some device is current. */
 static void free_memory(struct tri_nccl_push *push)
 {
@@ -276,15 +276,14 @@ static cudaError_t make_orders(const struct ranks *ranks, int32_t n)
 static const char *make(struct tri_nccl_push *push, const struct ranks *ranks, size_t budget,
                         uint32_t *abort_flag)
 {
-    const char *why = unreachable(ranks->devices, push->size);
-    if (why != NULL)
-        return why;
+    if (!for_all_pairs(ranks->devices, push->size, reaches))
+        return "its devices cannot access each other's memory";
     const size_t bytes = lay_out(push, ranks->devices, budget);
     if (bytes == 0)
         return "its devices have no memory of that kind, or `peer_bytes` is too small";
     if (!allocate(push, ranks, bytes))
         return "its devices had no memory for that";
-    why = try_all(push, ranks, abort_flag);
+    const char *why = try_all(push, ranks, abort_flag);
     if (why != NULL)
         return why;
     return make_orders(ranks, push->size) == cudaSuccess ? NULL : "CUDA made no events";

@@ -52,8 +52,7 @@ static bool open_cast(struct cast *cast, int size, size_t bytes, const trib_opti
     return CHECK_OK(trib_group_create(&cast->group, devices, size, options));
 }
 
-/* Everything is freed: background jobs do it. */
-static void close_cast(struct cast *cast)
+static void free_cast(struct cast *cast)
 {
     CHECK_OK(trib_group_destroy(cast->group));
     for (int rank = 0; rank < cast->size; rank++) {
@@ -61,6 +60,12 @@ static void close_cast(struct cast *cast)
         CHECK_OK(trib_stream_destroy(cast->devices[rank], cast->streams[rank]));
         CHECK_OK(trib_stream_destroy(cast->devices[rank], cast->others[rank]));
     }
+}
+
+/* Everything is freed: background jobs do it. */
+static void close_cast(struct cast *cast)
+{
+    free_cast(cast);
     CHECK_OK(trib_quiesce(PLENTY_MS));
     CHECK_MSG(fake_peer_memory() == 0, "%d pieces of memory are left", fake_peer_memory());
     CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
@@ -246,13 +251,7 @@ static void mixed(void)
         check_sums(&small, 10);
         CHECK(fake_operations() == before + 2);
     }
-    CHECK_OK(trib_group_destroy(large.group));
-    large.group = NULL;
-    for (int rank = 0; rank < 2; rank++) {
-        CHECK_OK(trib_device_free(large.devices[rank], large.data[rank]));
-        CHECK_OK(trib_stream_destroy(large.devices[rank], large.streams[rank]));
-        CHECK_OK(trib_stream_destroy(large.devices[rank], large.others[rank]));
-    }
+    free_cast(&large);
     close_cast(&small);
 }
 
