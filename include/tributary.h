@@ -1456,9 +1456,10 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  *   trib_reducer_ready(reducer, i, stream);    for each gradient, when what makes it is queued
  *   trib_reducer_finish(reducer, stream);      then later work on `stream` sees the averages
  *
- * BUCKETS. Gradients of one type share a bucket, in the order in which they are passed, until it is
- * full: pass them in the order in which the backward pass makes them, or let the first step show it
- * (TRIB_REDUCER_LEARN_ORDER). The reducer queues a bucket, on a stream of its own, when all gradients
+ * BUCKETS. Gradients of one type share buckets, in the order in which they are passed: pass them in
+ * the order in which the backward pass makes them, or let the first step show it
+ * (TRIB_REDUCER_LEARN_ORDER). The first bucket and the last are small, and those between them as few
+ * and as even as they can be. The reducer queues a bucket, on a stream of its own, when all gradients
  * in it are ready and the buckets before it are queued; so all ranks queue the same buckets in the
  * same order. No call waits for a device (but with TRIB_MATCH the ranks compare every bucket first).
  *
@@ -1530,14 +1531,15 @@ typedef struct trib_reducer_options {
     uint32_t size;  /**< sizeof(trib_reducer_options) */
     uint32_t flags; /**< TRIB_REDUCER_... */
     uint64_t
-        bucket_bytes; /**< of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket
-                            *   of its own. Few large ones take less time in all, but what comes
-                            *   late hides less: 102 MB of gradients, all ready at once, take 500 us on 2 x
-                            *   H200 over NVLink, in buckets of 100 MiB 415, as one tensor 376 */
+        bucket_bytes; /**< of a bucket, at most; 0 is 25 MiB. A larger gradient has a bucket of its
+                             *   own. Few large ones take less time in all, but what comes late hides
+                             *   less: 102 MB of gradients, all ready at once, take 500 us on 2 x H200
+                             *   over NVLink, in buckets of 100 MiB 415, as one tensor 376 */
     uint64_t
-        first_bytes; /**< the same for the first bucket of each type, and for the last one, which
-                            *   should be small: until the first is queued nothing is sent, and
-                            *   nothing hides the last. 0 is 1 MiB */
+        first_bytes; /**< the same for the first bucket of each type and for its last one, which
+                             *   should be small: until the first is queued nothing is sent, and
+                             *   nothing hides the last, as it is ready when the backward pass has
+                             *   ended; 0 is 1 MiB, or bucket_bytes if that is less */
     const float *device_weight; /**< NULL: plain averages, or sums. Otherwise this rank's weight, in
                             *   device memory: see WEIGHTS */
     const trib_sparse_options *sparse; /**< NULL: dense. Otherwise what a state of each bucket is

@@ -10,6 +10,8 @@ enum { SLICE_ALIGN = 16, BUCKET_ALIGN = 256 };
 /* All buckets together: no object is larger, and padding does not overflow. */
 static const size_t most_bytes = (size_t)PTRDIFF_MAX - 4096;
 
+static const trib_dtype types[] = {TRIB_F16, TRIB_BF16, TRIB_F32, TRIB_F64};
+
 /* What is laid out, and in which order. */
 struct gradients {
     const trib_tensor *tensors;
@@ -30,78 +32,56 @@ static size_t at_turn(const struct gradients *of, size_t turn)
     return of->order == NULL ? turn : (size_t)of->order[turn];
 }
 
-/* The bucket that takes the next gradient of a type. */
-struct filling {
-    size_t bucket, bytes;
-    bool open, later; /* later: it is not the first of its type */
-};
-
-/* What a gradient takes in a bucket. */
-static size_t padded(const trib_tensor *tensor, trib_dtype dtype)
+/* In its bucket, up to the next one. */
+static size_t slice_bytes(const struct gradients *of, size_t i)
 {
-    return (tensor->count * trib_dtype_size(dtype) + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+    const size_t bytes = of->tensors[i].count * trib_dtype_size(bucket_type(of, i));
+    return (bytes + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
 }
 
-/* Give each gradient a bucket, numbered as they begin; last[b]: the last gradient in it. Returns
- * false if all together are too large. */
-static bool fill(struct tri_gradient_layout *layout, const struct gradients *of,
-                 const struct tri_gradient_limits *limits, struct filling *filling, size_t *last)
+/* Returns false if all together are too large. */
+static bool measure(struct tri_gradient_layout *layout, const struct gradients *of)
 {
-    for (size_t turn = 0; turn < of->n; turn++) {
-        const size_t i = at_turn(of, turn);
-        const trib_tensor *tensor = &of->tensors[i];
-        const trib_dtype dtype = bucket_type(of, i);
-        struct filling *at = &filling[dtype];
-        const size_t element = trib_dtype_size(dtype);
+    for (size_t i = 0; i < of->n; i++) {
         layout->gradients[i].bucket = TRI_NO_BUCKET;
-        if (tensor->count == 0)
+        if (of->tensors[i].count == 0)
             continue;
-        if (tensor->count > (most_bytes - layout->most) / element)
+        if (of->tensors[i].count >
+            (most_bytes - layout->most) / trib_dtype_size(bucket_type(of, i)))
             return false;
-        const size_t bytes = padded(tensor, dtype);
-        layout->most += bytes + SLICE_ALIGN + BUCKET_ALIGN;
+        layout->most += slice_bytes(of, i) + SLICE_ALIGN + BUCKET_ALIGN;
         if (layout->most > most_bytes)
             return false;
-        const uint64_t limit = at->later ? limits->bucket_bytes : limits->first_bytes;
-        if (!at->open || at->bytes + bytes > limit) {
-            at->later = at->open;
-            at->open = true;
-            at->bytes = 0;
-            at->bucket = layout->nbuckets++;
-            layout->buckets[at->bucket] = (struct tri_gradient_bucket){.dtype = dtype};
-        }
-        at->bytes += bytes;
-        layout->gradients[i].bucket = at->bucket;
-        last[at->bucket] = i;
     }
     return true;
 }
 
-/* Nothing hides the last bucket of a type: if it is large, its last gradients get one of their own, as
- * many as fit into the size of a first bucket, and one in any case. */
-static void split_last(struct tri_gradient_layout *layout, const struct gradients *of,
-                       const struct tri_gradient_limits *limits, const struct filling *whole,
-                       size_t *last)
+/* What a layout is made with: `n` of each. */
+struct work {
+    size_t *last;         /* the last gradient in each bucket */
+    size_t *numbers;      /* of the buckets */
+    size_t *members;      /* gradients of one type, */
+    size_t *bytes, *ends; /* how large they are, and where their buckets end */
+};
+
+/* Give each gradient of a type a bucket, numbered from layout->nbuckets on. */
+static void fill(struct tri_gradient_layout *layout, const struct gradients *of, trib_dtype dtype,
+                 const struct tri_gradient_limits *limits, const struct work *work)
 {
-    const size_t from = whole->bucket, to = layout->nbuckets;
-    size_t bytes = 0;
-    if (!whole->open || whole->bytes <= limits->first_bytes)
-        return;
-    for (size_t turn = of->n; turn-- > 0;) {
+    size_t n = 0, filled = 0;
+    for (size_t turn = 0; turn < of->n; turn++) {
         const size_t i = at_turn(of, turn);
-        if (layout->gradients[i].bucket != from)
+        if (of->tensors[i].count == 0 || bucket_type(of, i) != dtype)
             continue;
-        const size_t more = padded(&of->tensors[i], bucket_type(of, i));
-        if (bytes + more == whole->bytes || (bytes != 0 && bytes + more > limits->first_bytes)) {
-            last[from] = i; /* the first of them stays in any case */
-            return;
-        }
-        if (bytes == 0) {
-            layout->buckets[layout->nbuckets++] = (struct tri_gradient_bucket){.n = 0};
-            last[to] = i;
-        }
-        layout->gradients[i].bucket = to;
-        bytes += more;
+        work->members[n] = i;
+        work->bytes[n++] = slice_bytes(of, i);
+    }
+    const size_t buckets = tri_bucket_boundaries(work->ends, work->bytes, n, limits);
+    for (size_t b = 0; b < buckets; b++) {
+        layout->buckets[layout->nbuckets] = (struct tri_gradient_bucket){.dtype = dtype};
+        while (filled < work->ends[b])
+            layout->gradients[work->members[filled++]].bucket = layout->nbuckets;
+        work->last[layout->nbuckets++] = work->members[filled - 1];
     }
 }
 
@@ -163,15 +143,15 @@ bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor
                               size_t *work)
 {
     const struct gradients of = {tensors, n, order, limits->weighted};
+    const struct work in = {work, work + n, work + 2 * n, work + 3 * n, work + 4 * n};
     out->nbuckets = 0;
     out->bytes = out->most = 0;
-    struct filling filling[TRIB_F64 + 1] = {{.open = false}};
-    if (!fill(out, &of, limits, filling, work))
+    if (!measure(out, &of))
         return false;
-    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_F64; dtype++)
-        split_last(out, &of, limits, &filling[dtype], work);
-    number(out, &of, work, work + n);
-    place(out, &of, work);
+    for (size_t type = 0; type < sizeof types / sizeof *types; type++)
+        fill(out, &of, types[type], limits, &in);
+    number(out, &of, in.last, in.numbers);
+    place(out, &of, in.numbers);
     for (size_t b = 0; b < out->nbuckets; b++) {
         struct tri_gradient_bucket *bucket = &out->buckets[b];
         bucket->count += limits->weighted;

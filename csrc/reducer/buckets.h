@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "csrc/backend.h"
+#include "csrc/reducer/boundaries.h"
 
 /* The slices of a bucket are `n` of the reducer's, from `first` on. */
 struct tri_gradient_bucket {
@@ -22,11 +23,6 @@ struct tri_gradient {
     size_t slice;
 };
 #define TRI_NO_BUCKET SIZE_MAX
-
-struct tri_gradient_limits {
-    uint64_t first_bytes, bucket_bytes;
-    bool weighted; /* buckets are of f32 or f64, and have one element more, the weight */
-};
 
 /* The layout of `n` gradients: the arrays have room for n each. */
 struct tri_gradient_layout {
@@ -46,10 +42,12 @@ void tri_gradient_layout_free(struct tri_gradient_layout *layout);
 void tri_gradient_layout_copy(struct tri_gradient_layout *to,
                               const struct tri_gradient_layout *from, size_t n);
 
+enum { TRI_GRADIENT_WORK = 5 };
+
 /* Fill the buckets with the gradients in `order` (a permutation of 0 .. n - 1; NULL: as they are
- * passed). The first and the last bucket of a type are small. Buckets are in the order of their last
- * gradients, in which they fill up. The slices' `data`
- * is that of the tensors. `work` has room for 2 n. False if they are larger than any memory. */
+ * passed). Buckets are in the order of their last gradients, in which they fill up. The slices' `data`
+ * is that of the tensors. `work` has room for TRI_GRADIENT_WORK * n. False if they are larger than any
+ * memory. */
 bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor *tensors, size_t n,
                               const uint64_t *order, const struct tri_gradient_limits *limits,
                               size_t *work);

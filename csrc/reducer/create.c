@@ -157,7 +157,7 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
 
 static trib_status lay_out(struct trib_reducer *reducer, const struct tri_reducer_request *request)
 {
-    size_t *work = calloc(2 * request->n + 1, sizeof *work);
+    size_t *work = calloc(TRI_GRADIENT_WORK * request->n + 1, sizeof *work);
     if (work == NULL)
         return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to lay out %zu gradients", request->n);

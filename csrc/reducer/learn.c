@@ -34,7 +34,7 @@ static trib_status make_room(struct room *room, const struct trib_reducer *reduc
 {
     const bool views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0;
     room->tensors = calloc(reducer->n, sizeof *room->tensors);
-    room->work = calloc(2 * reducer->n, sizeof *room->work);
+    room->work = calloc(TRI_GRADIENT_WORK * reducer->n, sizeof *room->work);
     room->states = calloc(reducer->n, sizeof *room->states);
     if (!tri_gradient_layout_alloc(&room->next, reducer->n) || room->tensors == NULL ||
         room->work == NULL || room->states == NULL)

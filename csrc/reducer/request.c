@@ -75,6 +75,8 @@ static trib_status read_options(struct tri_reducer_request *request,
     request->limits.bucket_bytes =
         read->bucket_bytes == 0 ? bucket_bytes_default : read->bucket_bytes;
     request->limits.first_bytes = read->first_bytes == 0 ? first_bytes_default : read->first_bytes;
+    if (request->limits.first_bytes > request->limits.bucket_bytes)
+        request->limits.first_bytes = request->limits.bucket_bytes;
     request->limits.weighted = read->device_weight != NULL;
     return TRIB_OK;
 }

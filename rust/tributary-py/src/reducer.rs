@@ -24,8 +24,9 @@ use crate::work::{Applied, Kept, Last, Work};
 /// All gradients are averaged, or, if the step is not applied, none is written.
 ///
 /// Keywords: `average` (else sums); `learn_order`, by which the first step decides the order of
-/// buckets; `weight`, one float in device memory, for weighted averages; `bucket_bytes` and
-/// `first_bytes`; `sparse`, a dict of SparseAllReduce's keywords, {} for the defaults.
+/// buckets; `weight`, one float in device memory, for weighted averages; `bucket_bytes`, and
+/// `first_bytes` of the first bucket and the last; `sparse`, a dict of SparseAllReduce's keywords,
+/// {} for the defaults.
 ///
 /// >>> import tributary, array
 /// >>> def rank(comm):

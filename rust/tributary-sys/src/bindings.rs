@@ -566,9 +566,9 @@ pub struct trib_reducer_options {
     pub size: u32,
     #[doc = " TRIB_REDUCER_..."]
     pub flags: u32,
-    #[doc = " of a full bucket, at most; 0 is 25 MiB. A larger gradient has a bucket\n   of its own. Few large ones take less time in all, but what comes\n   late hides less: 102 MB of gradients, all ready at once, take 500 us on 2 x\n   H200 over NVLink, in buckets of 100 MiB 415, as one tensor 376"]
+    #[doc = " of a bucket, at most; 0 is 25 MiB. A larger gradient has a bucket of its\n   own. Few large ones take less time in all, but what comes late hides\n   less: 102 MB of gradients, all ready at once, take 500 us on 2 x H200\n   over NVLink, in buckets of 100 MiB 415, as one tensor 376"]
     pub bucket_bytes: u64,
-    #[doc = " the same for the first bucket of each type, and for the last one, which\n   should be small: until the first is queued nothing is sent, and\n   nothing hides the last. 0 is 1 MiB"]
+    #[doc = " the same for the first bucket of each type and for its last one, which\n   should be small: until the first is queued nothing is sent, and\n   nothing hides the last, as it is ready when the backward pass has\n   ended; 0 is 1 MiB, or bucket_bytes if that is less"]
     pub first_bytes: u64,
     #[doc = " NULL: plain averages, or sums. Otherwise this rank's weight, in\n   device memory: see WEIGHTS"]
     pub device_weight: *const f32,

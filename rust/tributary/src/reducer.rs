@@ -35,11 +35,11 @@ use last::LastStep;
 /// others.
 ///
 /// A [`step`](Reducer::step) lasts from its first [`ready`](Step::ready) to its
-/// [`finish`](Step::finish). Gradients of one type share a bucket, in the order in which they are
-/// passed, until it is full: pass them in the order in which the backward pass makes them, or let
-/// the first step show it ([`learn_order`](crate::ReducerOptions::learn_order)). A bucket is queued,
-/// on a stream of the reducer, when all its gradients are ready and the buckets before it are
-/// queued. A gradient that is not ready at the finish counts as 0.
+/// [`finish`](Step::finish). Gradients of one type share buckets, in the order in which they are
+/// passed: pass them in the order in which the backward pass makes them, or let the first step show
+/// it ([`learn_order`](crate::ReducerOptions::learn_order)). A bucket is queued, on a stream of the
+/// reducer, when all its gradients are ready and the buckets before it are queued. A gradient that
+/// is not ready at the finish counts as 0.
 ///
 /// A step is all or nothing: if the communicator ends before it has run, every gradient is as it
 /// was. Gradients that are [views](Reducer::views) are reduced where they are, and are undefined

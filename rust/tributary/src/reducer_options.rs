@@ -77,8 +77,9 @@ impl ReducerOptions {
         self
     }
 
-    /// Sets the same for the first bucket of each type, which should be small: until it is queued
-    /// nothing is sent. Default: 1 MiB.
+    /// Sets the same for the first bucket of each type and for its last one, which should be small:
+    /// until the first is queued nothing is sent, and nothing hides the last, as it is ready when
+    /// the backward pass has ended. Default: 1 MiB, or `bucket_bytes` if that is less.
     pub fn first_bytes(mut self, bytes: u64) -> ReducerOptions {
         self.first_bytes = Some(bytes);
         self
