@@ -94,16 +94,18 @@ trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_strea
 
 /* Does all work queued on `stream` end soon? The communicator is over, so no collective holds it
  * up. */
-static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
+static bool runs_out(const struct tri_workspace *workspace, trib_stream stream,
+                     uint64_t *deadline_ns)
 {
     const struct tri_device_ops *ops = workspace->ops;
-    const uint64_t deadline = tri_now_ns() + RUN_OUT_NS;
     bool done = false;
+    if (*deadline_ns == 0)
+        *deadline_ns = tri_now_ns() + RUN_OUT_NS;
     if (ops->stream_query == NULL ||
         (ops->capturing != NULL && ops->capturing(workspace->device, stream)))
         return false;
     while (ops->stream_query(workspace->device, stream, &done) == TRIB_OK && !done &&
-           tri_now_ns() < deadline)
+           tri_now_ns() < *deadline_ns)
         tri_nap_ns(NAP_NS);
     return done;
 }
@@ -111,23 +113,30 @@ static bool runs_out(const struct tri_workspace *workspace, trib_stream stream)
 /* Without an event nothing shows later when the last use has ended, and the stream may be destroyed
  * by then. So this looks now. The event still covers earlier uses, which came before this one. */
 static trib_status unmarked(struct tri_workspace *workspace, struct trib_abort *state,
-                            trib_status status, trib_stream stream)
+                            trib_status status, trib_stream stream, uint64_t *deadline_ns)
 {
     const struct tri_detail_copy detail = tri_detail_copy();
     (void)tri_abort_raise(state, status, detail.text);
-    workspace->lost = !runs_out(workspace, stream);
+    workspace->lost = !runs_out(workspace, stream, deadline_ns);
     return tri_fail(status, "%s", detail.text);
 }
 
-trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
-                               trib_stream stream)
+trib_status tri_workspace_mark_by(struct tri_workspace *workspace, struct trib_abort *state,
+                                  trib_stream stream, uint64_t *deadline_ns)
 {
     const trib_status status =
         workspace->ops->event_record(workspace->device, workspace->event, stream);
     workspace->used = true;
     if (workspace->state == NULL)
         workspace->state = tri_abort_retain(state);
-    return status == TRIB_OK ? TRIB_OK : unmarked(workspace, state, status, stream);
+    return status == TRIB_OK ? TRIB_OK : unmarked(workspace, state, status, stream, deadline_ns);
+}
+
+trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
+                               trib_stream stream)
+{
+    uint64_t deadline_ns = 0;
+    return tri_workspace_mark_by(workspace, state, stream, &deadline_ns);
 }
 
 void tri_workspace_passed(struct tri_workspace *workspace)

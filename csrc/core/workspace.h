@@ -60,6 +60,10 @@ trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_strea
  * graph) makes the workspace a lost one. */
 trib_status tri_workspace_mark(struct tri_workspace *workspace, struct trib_abort *state,
                                trib_stream stream);
+/* The same for one of several workspaces, which wait 0.1 s at most together: *deadline_ns is 0 before
+ * the first of them. */
+trib_status tri_workspace_mark_by(struct tri_workspace *workspace, struct trib_abort *state,
+                                  trib_stream stream, uint64_t *deadline_ns);
 /* The caller has found that every use has ended, as the stream shows: none is lost. */
 void tri_workspace_passed(struct tri_workspace *workspace);
 /* Has the last use not ended? */

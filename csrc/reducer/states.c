@@ -106,13 +106,13 @@ trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density
     return TRIB_OK;
 }
 
-trib_status tri_reducer_states_mark(const struct trib_reducer *reducer)
+trib_status tri_reducer_states_mark(const struct trib_reducer *reducer, uint64_t *deadline_ns)
 {
     trib_status first = TRIB_OK;
     struct tri_detail_copy why = {.text = ""};
     for (size_t b = 0; reducer->states != NULL && b < reducer->layout.nbuckets; b++) {
-        const trib_status status =
-            tri_workspace_mark(&reducer->states[b]->memory, reducer->comm->state, reducer->stream);
+        const trib_status status = tri_workspace_mark_by(
+            &reducer->states[b]->memory, reducer->comm->state, reducer->stream, deadline_ns);
         if (status == TRIB_OK || first != TRIB_OK)
             continue;
         first = status;

@@ -23,8 +23,9 @@ trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b)
 trib_status tri_reducer_states_check_captured(const struct trib_reducer *reducer, int operation);
 
 /* All of the step is queued: until then nobody changes or frees what its end may take back. Marks
- * each state whatever becomes of the others, and returns the first failure. */
-trib_status tri_reducer_states_mark(const struct trib_reducer *reducer);
+ * each state whatever becomes of the others, and returns the first failure. `deadline_ns`: as that of
+ * tri_workspace_mark_by. */
+trib_status tri_reducer_states_mark(const struct trib_reducer *reducer, uint64_t *deadline_ns);
 /* All that the reducer's stream had has run: no state's memory is lost. */
 void tri_reducer_states_passed(const struct trib_reducer *reducer);
 

@@ -256,8 +256,10 @@ static void let_wait(struct trib_reducer *reducer, trib_stream stream)
 {
     const struct tri_device_ops *ops = reducer->backend->device;
     if (reducer->capture == 0) {
-        note(reducer, tri_reducer_states_mark(reducer));
-        note(reducer, tri_workspace_mark(&reducer->memory, reducer->comm->state, reducer->stream));
+        uint64_t deadline_ns = 0;
+        note(reducer, tri_reducer_states_mark(reducer, &deadline_ns));
+        note(reducer, tri_workspace_mark_by(&reducer->memory, reducer->comm->state, reducer->stream,
+                                            &deadline_ns));
         note(reducer, tri_workspace_wait(&reducer->memory, stream));
         return;
     }

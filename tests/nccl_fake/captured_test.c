@@ -229,11 +229,12 @@ static bool all_lost(const trib_reducer *reducer, bool lost)
     return all;
 }
 
-/* CUDA records no event where a step ends, nor tells of the stream: the memory of the reducer and of all
- * its states is lost, until a wait finds that the step has run. */
+/* CUDA records no event where a step ends, nor tells that its stream has run: the memory of the reducer
+ * and of all its states is lost, until a wait finds that the step has run. The finish waits once for all
+ * of them, 0.1 s, where 0.1 s for each would be above 2 s. */
 static void lost_states(void)
 {
-    enum { GRADIENTS = 3, EACH = 64 };
+    enum { GRADIENTS = 20, EACH = 64, ONCE_MS = 1000 };
     trib_id id;
     trib_comm *comm = NULL;
     trib_device *device = NULL;
@@ -261,9 +262,15 @@ static void lost_states(void)
         for (size_t i = 0; i < GRADIENTS; i++)
             CHECK_OK(trib_reducer_ready(reducer, i, stream));
         fake_fail_record(true);
-        fake_fail_wait(cudaErrorUnknown);
+        fake_fail_wait(cudaErrorNotReady);
+        const double start = check_now_ms();
         CHECK_STATUS(trib_reducer_finish(reducer, stream), TRIB_ERR_CUDA);
+        const double took = check_now_ms() - start;
+        CHECK_MSG(took < ONCE_MS, "the finish took %.0f ms", took);
         CHECK(all_lost(reducer, true));
+        CHECK_STATUS(trib_reducer_wait(reducer, 0), TRIB_ERR_TIMEOUT);
+        CHECK(all_lost(reducer, true));
+        fake_fail_wait(cudaErrorUnknown);
         CHECK_STATUS(trib_reducer_wait(reducer, 0), TRIB_ERR_INVALID_USAGE);
         CHECK(all_lost(reducer, true));
         fake_fail_wait(cudaSuccess);
