@@ -199,7 +199,8 @@ impl<'a, B: 'static> Step<'a, B> {
     /// next step may begin at once. [`Reducer::wait`] waits, and says whether the step was applied.
     ///
     /// Every rank finishes as many steps; one in which no gradient is ready gives zeros. An error
-    /// ends the communicator.
+    /// ends the communicator, and later work on `stream` may not wait for the step: ask
+    /// [`Reducer::wait`] or [`Reducer::is_done`].
     pub fn finish(mut self, stream: &Stream) -> Result<()> {
         self.reducer.handle.set_open(true); // an error is like a drop in the middle
         self.reducer.check("reducer_finish").stream(stream)?;

@@ -155,9 +155,10 @@ impl Reducer<Foreign> {
     /// The memory of each gradient stays where it is, alive, until the reducer is gone (or, if it is
     /// leaked, until the last step has run), and may be written. From its
     /// [`ready`](crate::Step::ready) on, or from the [`finish`](crate::Step::finish) on if it is
-    /// not ready, it is untouched until the stream of the finish has passed that; if the step is
-    /// dropped instead, until [`wait`](Reducer::wait) has returned; if it is forgotten, until the
-    /// reducer is gone. If dropping the reducer or its communicator takes as long as
+    /// not ready, it is untouched until the stream of the finish has passed that; if the finish
+    /// fails, which may leave its stream without a wait for the step, or the step is dropped
+    /// instead, until [`is_done`](Reducer::is_done) has returned true; if it is forgotten, until
+    /// the reducer is gone. If dropping the reducer or its communicator takes as long as
     /// [`Options::close_timeout`](crate::Options::close_timeout), steps may still run.
     pub unsafe fn foreign(
         comm: &mut Communicator,

@@ -84,6 +84,31 @@ mod tests {
     use super::*;
     use crate::{Event, Group, Options, ReducerOptions, Stream};
 
+    /// The event behind a finish that fails says nothing of its step, nor does one that is not
+    /// recorded.
+    #[test]
+    fn after_a_finish_that_fails_the_reducer_is_asked() {
+        let group = Group::with_options(1, &Options::new().backend("host")).unwrap();
+        let run = |comm: &mut crate::Communicator| -> Result<()> {
+            let stream = Stream::new(comm.device())?;
+            let mut reducer = Reducer::new(comm, vec![vec![1.0_f32; 10]], &ReducerOptions::new())?;
+            let abort = comm.abort_handle();
+            reducer.step(comm)?.finish(&stream)?;
+            assert!(reducer.last == LastStep::Queued);
+            reducer.wait()?;
+            let step = reducer.step(comm)?;
+            step.ready(0, &stream)?;
+            abort.abort("between ready and finish");
+            assert_eq!(step.finish(&stream).unwrap_err().kind(), ErrorKind::Aborted);
+            assert!(reducer.last == LastStep::Failed);
+            assert_eq!(reducer.wait().unwrap_err().kind(), ErrorKind::Aborted);
+            assert!(reducer.is_done()?);
+            assert_eq!(reducer.gradient(comm, 0)?.as_slice::<f32>().unwrap(), [0.0; 10]);
+            Ok(())
+        };
+        group.run(run).unwrap();
+    }
+
     /// Rank 0 ends a step that waits for rank 1, and nothing that rank 0 could ask waits for it: so
     /// it is after a finish that could not order its stream.
     #[test]
