@@ -214,21 +214,31 @@ static void drop_events(struct timing *timing)
     }
 }
 
-static struct bench_stats read_events(const struct timing *timing)
+static double elapsed_us(const struct timing *timing, int rank, size_t i)
+{
+    const trib_event *around = &timing->events[rank][i * (size_t)timing->stride];
+    float ms = 0;
+    BENCH_OK(trib_event_elapsed(&ms, timing->bench->device[rank], around[0], around[1]));
+    return (double)ms * 1e3;
+}
+
+static void read_events(const struct timing *timing, struct bench_result *result)
 {
     const size_t n = (size_t)timing->iterations;
     double *slowest = bench_must(calloc(n, sizeof(double)));
-    for (int rank = 0; rank < timing->bench->ranks; rank++) {
-        for (size_t i = 0; i < n; i++) {
-            const trib_event *around = &timing->events[rank][i * (size_t)timing->stride];
-            float ms = 0;
-            BENCH_OK(trib_event_elapsed(&ms, timing->bench->device[rank], around[0], around[1]));
-            slowest[i] = fmax(slowest[i], (double)ms * 1e3);
+    double *fastest = bench_must(calloc(n, sizeof(double)));
+    for (size_t i = 0; i < n; i++) {
+        slowest[i] = fastest[i] = elapsed_us(timing, 0, i);
+        for (int rank = 1; rank < timing->bench->ranks; rank++) {
+            const double us = elapsed_us(timing, rank, i);
+            slowest[i] = fmax(slowest[i], us);
+            fastest[i] = fmin(fastest[i], us);
         }
     }
-    const struct bench_stats stats = bench_stats(slowest, n);
+    result->device = bench_stats(slowest, n);
+    result->least = bench_stats(fastest, n);
     free(slowest);
-    return stats;
+    free(fastest);
 }
 
 struct bench_result bench_time(const struct bench *bench, bench_body body, void *argument,
@@ -248,8 +258,8 @@ struct bench_result bench_time_prepared(const struct bench *bench, bench_body pr
                             .iterations = iterations,
                             .stride = prepare == NULL ? 1 : 2};
     make_events(&timing);
-    const double host = drive_all(&timing);
-    const struct bench_result result = {.device = read_events(&timing), .host = host};
+    struct bench_result result = {.host = drive_all(&timing)};
+    read_events(&timing, &result);
     drop_events(&timing);
     return result;
 }

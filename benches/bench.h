@@ -52,7 +52,10 @@ struct bench_stats {
 
 struct bench_result {
     struct bench_stats device; /* time between events, maximum over the ranks */
-    double host;               /* microseconds in one body, mean, maximum over the threads */
+    struct bench_stats
+        least;   /* the same, minimum: of the rank that comes last, for which the others
+                                * wait */
+    double host; /* microseconds in one body, mean, maximum over the threads */
 };
 
 /* Print the failure and exit, unless `status` is TRIB_OK. */

@@ -1,13 +1,20 @@
 /* The reducer: a step over the 161 gradients of ResNet-50 (25,557,032 floats), all of them ready at
  * once, in buckets of several sizes, views and copies, weighted and sparse, beside one flat buffer
  * and the peer's group of 161 calls. The results are checked once, element by element, before
- * anything is timed. (How much of a step a backward pass hides: torch_reducer.py.) */
+ * anything is timed.
+ *
+ * With a fourth argument also a step whose gradients get ready one by one, as in a backward pass that
+ * takes so many times as long as the step above: "exposed" is how long the caller's stream waits in
+ * finish, on the rank that comes last, and "hidden" the share of the step for which it does not. The
+ * GPU has nothing else to do meanwhile; what a true backward pass and the communication take from each
+ * other, torch_reducer.py measures. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "benches/arguments.h"
 #include "benches/bench.h"
+#include "benches/busy.h"
 #include "benches/collective.h"
 #include "benches/resnet50.h"
 
@@ -29,6 +36,7 @@ struct gradients {
     size_t elements;
     float *host; /* room for the elements of one rank */
     const struct form *form;
+    double busy_us; /* before each gradient of a backward pass */
     trib_reducer *reducers[BENCH_MAX_RANKS];
 };
 
@@ -103,13 +111,27 @@ static void destroy(const struct bench *bench, int rank, void *argument)
     BENCH_OK(trib_reducer_destroy(gradients->reducers[rank]));
 }
 
-static void run_step(const struct bench *bench, int rank, void *argument)
+/* A backward pass makes one gradient after the other. */
+static void run_backward(const struct bench *bench, int rank, void *argument)
 {
     const struct gradients *gradients = argument;
-    trib_reducer *reducer = gradients->reducers[rank];
-    for (size_t i = 0; i < RESNET50_TENSORS; i++)
-        BENCH_OK(trib_reducer_ready(reducer, i, bench->stream[rank]));
-    BENCH_OK(trib_reducer_finish(reducer, bench->stream[rank]));
+    for (size_t i = 0; i < RESNET50_TENSORS; i++) {
+        if (gradients->busy_us > 0)
+            bench_busy(bench, rank, gradients->busy_us);
+        BENCH_OK(trib_reducer_ready(gradients->reducers[rank], i, bench->stream[rank]));
+    }
+}
+
+static void run_finish(const struct bench *bench, int rank, void *argument)
+{
+    const struct gradients *gradients = argument;
+    BENCH_OK(trib_reducer_finish(gradients->reducers[rank], bench->stream[rank]));
+}
+
+static void run_step(const struct bench *bench, int rank, void *argument)
+{
+    run_backward(bench, rank, argument);
+    run_finish(bench, rank, argument);
 }
 
 static void run_flat(const struct bench *bench, int rank, void *argument)
@@ -179,8 +201,13 @@ static size_t count_wrong(const struct bench *bench, struct gradients *gradients
 
 static void print(const char *name, uint64_t buckets, const struct bench_result *result)
 {
-    printf("%-34s %8llu %10.1f %10.1f %10.1f\n", name, (unsigned long long)buckets,
+    printf("%-34s %8llu %10.1f %10.1f %10.1f", name, (unsigned long long)buckets,
            result->device.median, result->device.p99, result->host);
+}
+
+static void end_row(void)
+{
+    printf("\n");
     fflush(stdout);
 }
 
@@ -189,7 +216,8 @@ static int warmup_of(int iterations)
     return iterations < 5 ? iterations : 5;
 }
 
-static void measure_others(const struct bench *bench, struct gradients *gradients, int iterations)
+static void measure_others(const struct bench *bench, struct gradients *gradients, int iterations,
+                           int backward)
 {
     const struct {
         const char *name;
@@ -197,20 +225,36 @@ static void measure_others(const struct bench *bench, struct gradients *gradient
     } rows[] = {{"trib_allreduce, flat buffer", run_flat},
                 {"peer, flat buffer", run_peer_flat},
                 {"peer, one group", bench->peer->run_list == NULL ? NULL : run_peer_group}};
-    printf("%-34s %8s %10s %10s %10s\n", "", "buckets", "median", "p99", "queue");
+    printf("%-34s %8s %10s %10s %10s", "", "buckets", "median", "p99", "queue");
+    if (backward > 0)
+        printf(" %10s %9s", "exposed", "hidden");
+    end_row();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].body == NULL)
             continue;
         const struct bench_result result =
             bench_time(bench, rows[i].body, gradients, warmup_of(iterations), iterations);
         print(rows[i].name, 0, &result);
+        end_row();
     }
+}
+
+/* A backward pass that takes `backward` times as long as a step of gradients that are all ready. */
+static void measure_backward(const struct bench *bench, struct gradients *gradients, int backward,
+                             double alone_us, int iterations)
+{
+    gradients->busy_us = backward * alone_us / RESNET50_TENSORS;
+    const struct bench_result result = bench_time_prepared(
+        bench, run_backward, run_finish, gradients, warmup_of(iterations), iterations);
+    gradients->busy_us = 0;
+    const double exposed = result.least.median;
+    printf(" %10.1f %7.1f %%", exposed, 100 * (1 - exposed / alone_us));
 }
 
 /* Returns the number of wrong elements. A sparse step does not average every element, and 1/3 is
  * exact on no backend. */
 static size_t measure_form(const struct bench *bench, struct gradients *gradients,
-                           const struct form *form, int iterations)
+                           const struct form *form, int iterations, int backward)
 {
     size_t wrong = 0;
     gradients->form = form;
@@ -220,6 +264,9 @@ static size_t measure_form(const struct bench *bench, struct gradients *gradient
     const struct bench_result result =
         bench_time(bench, run_step, gradients, warmup_of(iterations), iterations);
     print(form->name, trib_reducer_buckets(gradients->reducers[0]), &result);
+    if (backward > 0)
+        measure_backward(bench, gradients, backward, result.device.median, iterations);
+    end_row();
     (void)bench_time(bench, destroy, gradients, 0, 1);
     return wrong;
 }
@@ -247,16 +294,17 @@ int main(int argc, char **argv)
     static struct gradients gradients;
     struct bench bench;
     size_t wrong = 0;
-    bench_unnamed(argc, argv, 3, "[backend [ranks [iterations]]]");
+    bench_unnamed(argc, argv, 4, "[backend [ranks [iterations [backward]]]]");
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     const int iterations = argc > 3 ? bench_integer("iterations", argv[3], 1, INT_MAX) : 40;
+    const int backward = argc > 4 ? bench_integer("backward", argv[4], 1, 1000) : 0;
     bench_open(&bench, argc > 1 ? argv[1] : NULL, ranks, 0, 0);
     make(&bench, &gradients);
     bench_print_setting(&bench);
     printf("# a step over %d gradients, %zu floats\n", RESNET50_TENSORS, gradients.elements);
-    measure_others(&bench, &gradients, iterations);
+    measure_others(&bench, &gradients, iterations, backward);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        wrong += measure_form(&bench, &gradients, &forms[i], iterations);
+        wrong += measure_form(&bench, &gradients, &forms[i], iterations, backward);
     printf("# %zu wrong elements\n", wrong);
     drop(&bench, &gradients);
     bench_close(&bench);

@@ -1,0 +1,26 @@
+#include <cstdint>
+
+#include "benches/busy.h"
+
+static __device__ uint64_t now_ns()
+{
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+static __global__ void count(uint64_t ns)
+{
+    const uint64_t begin = now_ns();
+    while (now_ns() - begin < ns) {}
+}
+
+extern "C" bool bench_busy_cuda(int rank, trib_stream stream, double us)
+{
+    static thread_local int current = -1;
+    if (current != rank && cudaSetDevice(rank) != cudaSuccess)
+        return false;
+    current = rank;
+    count<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<uint64_t>(us * 1e3));
+    return cudaGetLastError() == cudaSuccess;
+}
