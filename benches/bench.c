@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "benches/graph.h"
 #include "benches/peer.h"
 
 void bench_ok(trib_status status, const char *call)
@@ -68,11 +69,18 @@ static void choose(struct bench *bench, const char *backend, int ranks, int thre
 
 void bench_open(struct bench *bench, const char *backend, int ranks, int threads, uint32_t flags)
 {
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = flags;
+    bench_open_with(bench, backend, ranks, threads, &options);
+}
+
+void bench_open_with(struct bench *bench, const char *backend, int ranks, int threads,
+                     const trib_options *with)
+{
     memset(bench, 0, sizeof *bench);
     choose(bench, backend, ranks, threads);
-    trib_options options = TRIB_OPTIONS_INIT;
+    trib_options options = *with;
     options.backend = bench->backend;
-    options.flags = flags;
     BENCH_OK(trib_group_create(&bench->group, NULL, bench->ranks, &options));
     if (threads != 1) {
         BENCH_OK(trib_group_split(bench->comm, bench->group));
@@ -84,8 +92,10 @@ void bench_open(struct bench *bench, const char *backend, int ranks, int threads
     }
     bench->peer = &bench_peer_memcpy;
 #ifdef TRI_BENCH_NCCL
-    if (strcmp(bench->backend, "nccl") == 0)
+    if (strcmp(bench->backend, "nccl") == 0) {
         bench->peer = &bench_peer_nccl;
+        bench->graphs = &bench_graphs_cuda;
+    }
 #endif
     bench->peer_state = bench_must(bench->peer->open(bench));
 }
@@ -100,6 +110,54 @@ void bench_close(struct bench *bench)
     BENCH_OK(trib_group_destroy(bench->group));
 }
 
+int bench_first(int rank)
+{
+    return rank == BENCH_ALL ? 0 : rank;
+}
+
+int bench_end(const struct bench *bench, int rank)
+{
+    return rank == BENCH_ALL ? bench->ranks : rank + 1;
+}
+
+void bench_wait(const struct bench *bench, int rank)
+{
+    for (int r = bench_first(rank); r < bench_end(bench, rank); r++)
+        BENCH_OK(trib_stream_wait(bench->device[r], bench->stream[r]));
+}
+
+struct driver {
+    pthread_t thread;
+    const struct bench *bench;
+    bench_body body;
+    void *argument;
+    int rank; /* or BENCH_ALL */
+};
+
+static void *driver_main(void *argument)
+{
+    const struct driver *driver = argument;
+    driver->body(driver->bench, driver->rank, driver->argument);
+    return NULL;
+}
+
+void bench_on_threads(const struct bench *bench, bench_body body, void *argument)
+{
+    struct driver drivers[BENCH_MAX_RANKS];
+    for (int i = 0; i < bench->threads; i++) {
+        drivers[i] = (struct driver){.bench = bench,
+                                     .body = body,
+                                     .argument = argument,
+                                     .rank = bench->group != NULL ? BENCH_ALL : i};
+        if (pthread_create(&drivers[i].thread, NULL, driver_main, &drivers[i]) != 0) {
+            fprintf(stderr, "thread %d could not be started\n", i);
+            exit(EXIT_FAILURE);
+        }
+    }
+    for (int i = 0; i < bench->threads; i++)
+        pthread_join(drivers[i].thread, NULL);
+}
+
 /* One timing. The events of a rank belong to the thread that drives it while that runs. */
 struct timing {
     const struct bench *bench;
@@ -112,81 +170,53 @@ struct timing {
      * prepare the end of one is the start of the next. */
     trib_event *events[BENCH_MAX_RANKS];
     int stride;
+    double host[BENCH_MAX_RANKS]; /* at the first rank of each thread */
 };
 
-struct driver {
-    pthread_t thread;
-    struct timing *timing;
-    int first, end; /* of its ranks */
-    double host_us;
-};
-
-static void record(const struct driver *driver, int i)
+static void record(const struct timing *timing, int driven, int i)
 {
-    const struct bench *bench = driver->timing->bench;
-    for (int rank = driver->first; rank < driver->end; rank++)
-        BENCH_OK(trib_event_record(bench->device[rank], driver->timing->events[rank][i],
-                                   bench->stream[rank]));
-}
-
-static void wait_streams(const struct driver *driver)
-{
-    const struct bench *bench = driver->timing->bench;
-    for (int rank = driver->first; rank < driver->end; rank++)
-        BENCH_OK(trib_stream_wait(bench->device[rank], bench->stream[rank]));
+    const struct bench *bench = timing->bench;
+    for (int rank = bench_first(driven); rank < bench_end(bench, driven); rank++)
+        BENCH_OK(
+            trib_event_record(bench->device[rank], timing->events[rank][i], bench->stream[rank]));
 }
 
 /* Queue everything, then wait: nothing but the body lies between two events. */
-static void *drive(void *argument)
+static void drive(const struct bench *bench, int rank, void *argument)
 {
-    struct driver *driver = argument;
-    struct timing *timing = driver->timing;
-    const int rank = timing->bench->group != NULL ? BENCH_ALL : driver->first;
+    struct timing *timing = argument;
     for (int i = 0; i < timing->warmup; i++) {
         if (timing->prepare != NULL)
-            timing->prepare(timing->bench, rank, timing->argument);
-        timing->body(timing->bench, rank, timing->argument);
+            timing->prepare(bench, rank, timing->argument);
+        timing->body(bench, rank, timing->argument);
     }
-    wait_streams(driver);
+    bench_wait(bench, rank);
     pthread_barrier_wait(&timing->barrier);
 
     double host = 0;
     for (int i = 0; i < timing->iterations; i++) {
         if (timing->prepare != NULL)
-            timing->prepare(timing->bench, rank, timing->argument);
+            timing->prepare(bench, rank, timing->argument);
         if (i == 0 || timing->stride > 1)
-            record(driver, i * timing->stride);
+            record(timing, rank, i * timing->stride);
         const double start = bench_now_us();
-        timing->body(timing->bench, rank, timing->argument);
+        timing->body(bench, rank, timing->argument);
         host += bench_now_us() - start;
-        record(driver, i * timing->stride + 1);
+        record(timing, rank, i * timing->stride + 1);
     }
-    wait_streams(driver);
-    driver->host_us = host / timing->iterations;
-    return NULL;
+    bench_wait(bench, rank);
+    timing->host[bench_first(rank)] = host / timing->iterations;
 }
 
 /* Run all drivers to their end. The most host time of one. */
 static double drive_all(struct timing *timing)
 {
-    const struct bench *bench = timing->bench;
-    struct driver drivers[BENCH_MAX_RANKS];
     double host = 0;
-    pthread_barrier_init(&timing->barrier, NULL, (unsigned)bench->threads);
-    for (int i = 0; i < bench->threads; i++) {
-        drivers[i] = (struct driver){.timing = timing, .first = i, .end = i + 1};
-        if (bench->group != NULL)
-            drivers[i].end = bench->ranks;
-        if (pthread_create(&drivers[i].thread, NULL, drive, &drivers[i]) != 0) {
-            fprintf(stderr, "thread %d could not be started\n", i);
-            exit(EXIT_FAILURE);
-        }
-    }
-    for (int i = 0; i < bench->threads; i++) {
-        pthread_join(drivers[i].thread, NULL);
-        host = fmax(host, drivers[i].host_us);
-    }
+    pthread_barrier_init(&timing->barrier, NULL, (unsigned)timing->bench->threads);
+    bench_on_threads(timing->bench, drive, timing);
     pthread_barrier_destroy(&timing->barrier);
+    for (int rank = 0; rank < timing->bench->ranks; rank++)
+        host = fmax(host, timing->host[rank]);
     return host;
 }
 

@@ -18,6 +18,7 @@ enum { BENCH_ALL = -1 };
 
 struct bench_call; /* collective.h */
 struct bench_peer;
+struct bench_graphs; /* graph.h */
 
 /* Everything that is set up once per run. */
 struct bench {
@@ -30,6 +31,7 @@ struct bench {
     trib_stream stream[BENCH_MAX_RANKS];
     const struct bench_peer *peer;
     void *peer_state;
+    const struct bench_graphs *graphs; /* NULL: nothing captures the streams of this backend */
 };
 
 /* The same work without Tributary, on the same streams, with the same buffers. */
@@ -68,10 +70,21 @@ void *bench_must(void *memory);
 /* `backend` NULL: the best that has a device. `ranks` 0: all devices of nccl, 2 of host.
  * `threads` 1: one thread drives all ranks, through `group`; 0 or `ranks`: a thread each. */
 void bench_open(struct bench *bench, const char *backend, int ranks, int threads, uint32_t flags);
+/* The same with options of the communicators, all but the backend. */
+void bench_open_with(struct bench *bench, const char *backend, int ranks, int threads,
+                     const trib_options *with);
 void bench_close(struct bench *bench);
 
 /* `rank` is BENCH_ALL where one thread drives all ranks. */
 typedef void (*bench_body)(const struct bench *bench, int rank, void *argument);
+
+/* Run `body` once on a thread for each rank, or on one for all, until all have returned. */
+void bench_on_threads(const struct bench *bench, bench_body body, void *argument);
+/* The ranks that `rank` of a body means: from the first on, and before the end. */
+int bench_first(int rank);
+int bench_end(const struct bench *bench, int rank);
+/* Until their streams have run. */
+void bench_wait(const struct bench *bench, int rank);
 
 /* Run `body` for all ranks, in threads of their own: `warmup` times untimed, `iterations` times
  * timed. */

@@ -15,6 +15,12 @@ static size_t all(size_t count, int ranks)
     return count * (size_t)ranks;
 }
 
+static size_t single(size_t count, int ranks)
+{
+    (void)count, (void)ranks;
+    return 1;
+}
+
 static size_t at_start(size_t count, int rank)
 {
     (void)count, (void)rank;
@@ -150,6 +156,13 @@ static bool expect_sendrecv(double *out, const struct bench_call *call, int rank
     return true;
 }
 
+static bool expect_barrier(double *out, const struct bench_call *call, int rank, int ranks,
+                           size_t i)
+{
+    (void)out, (void)call, (void)rank, (void)ranks, (void)i;
+    return false;
+}
+
 static trib_status run_allreduce(trib_comm *comm, const struct bench_call *c, trib_stream stream)
 {
     return trib_allreduce(comm, c->send, c->recv, c->count, c->dtype, c->op, stream);
@@ -199,6 +212,12 @@ static trib_status run_sendrecv(trib_comm *comm, const struct bench_call *c, tri
     (void)trib_send(comm, c->send, c->count, c->dtype, bench_after(rank, ranks), stream);
     (void)trib_recv(comm, c->recv, c->count, c->dtype, bench_before(rank, ranks), stream);
     return trib_batch_end(comm);
+}
+
+static trib_status run_barrier(trib_comm *comm, const struct bench_call *c, trib_stream stream)
+{
+    (void)c;
+    return trib_barrier(comm, stream);
 }
 
 struct pointers {
@@ -252,6 +271,8 @@ const struct bench_collective bench_collectives[] = {
     {COLLECTIVE(scatter, BENCH_SCATTER), .send_elements = all, .recv_elements = one,
      .in_place_offset = at_own_block, .bus_factor = bus_share},
     {COLLECTIVE(sendrecv, BENCH_SENDRECV), .send_elements = one, .recv_elements = one,
+     .bus_factor = bus_one},
+    {COLLECTIVE(barrier, BENCH_BARRIER), .send_elements = single, .recv_elements = single,
      .bus_factor = bus_one},
     {.name = NULL},
 };

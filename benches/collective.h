@@ -25,7 +25,8 @@ enum bench_kind {
     BENCH_ALLTOALL,
     BENCH_GATHER,
     BENCH_SCATTER,
-    BENCH_SENDRECV /* to the next rank, from the one before, in one batch */
+    BENCH_SENDRECV, /* to the next rank, from the one before, in one batch */
+    BENCH_BARRIER   /* moves nothing; send is one element, for the peer, which has no barrier */
 };
 
 struct bench_collective {

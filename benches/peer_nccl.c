@@ -25,11 +25,22 @@ static void *open_peer(const struct bench *bench)
     return comms;
 }
 
+/* Each rank has a thread of its own, so this is set anew where a thread is new. */
+static void set_device(int rank)
+{
+    static _Thread_local int current = -1;
+    if (current != rank && cudaSetDevice(rank) != cudaSuccess)
+        exit(EXIT_FAILURE);
+    current = rank;
+}
+
 static void close_peer(void *state)
 {
     ncclComm_t *comms = state;
-    for (int rank = 0; rank < BENCH_MAX_RANKS && comms[rank] != NULL; rank++)
+    for (int rank = 0; rank < BENCH_MAX_RANKS && comms[rank] != NULL; rank++) {
+        set_device(rank);
         NCCL_OK(ncclCommDestroy(comms[rank]));
+    }
     free(comms);
 }
 
@@ -157,16 +168,10 @@ static void run_one(const struct end *end, const struct bench_call *call)
     case BENCH_SENDRECV:
         in_group(sendrecv, end, call);
         break;
+    case BENCH_BARRIER: /* as PyTorch has it */
+        NCCL_OK(ncclAllReduce(send, send, 1, type, ncclSum, end->comm, end->stream));
+        break;
     }
-}
-
-/* Each rank has a thread of its own, so this is set anew where a thread is new. */
-static void set_device(int rank)
-{
-    static _Thread_local int current = -1;
-    if (current != rank && cudaSetDevice(rank) != cudaSuccess)
-        exit(EXIT_FAILURE);
-    current = rank;
 }
 
 /* One thread for all ranks needs no device set: inside a group NCCL takes the communicator's. */

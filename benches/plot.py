@@ -164,9 +164,11 @@ def sparse_beside_torch(path):
 
 
 def one_sweep(rows):
-    """The rows of a sweep that one curve can show: allreduce, f32 sums, out of place."""
-    wanted = {"collective": "allreduce", "dtype": "f32", "op": "sum", "in_place": False}
-    rows = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    """The rows of a sweep that one curve can show: allreduce, f32 sums, out of place, each timed."""
+    wanted = {"collective": "allreduce", "dtype": "f32", "op": "sum", "in_place": False,
+              "variant": "default", "way": "each"}
+    rows = [row for row in rows
+            if all(row.get(key, value) == value for key, value in wanted.items())]
     return sorted(rows, key=lambda row: row["bytes"])
 
 

@@ -6,16 +6,59 @@
 #include "benches/sweep.h"
 
 struct sweep {
-    struct bench bench;
+    struct bench bench[SWEEP_VARIANTS]; /* of each row of sweep_variants that was asked for */
     struct options options;
     FILE *json; /* NULL: none */
     size_t rows, wrong;
 };
 
+static bool asked_for(const struct sweep *sweep, int variant)
+{
+    return bench_in_list(sweep->options.variant, sweep_variants[variant].name);
+}
+
+/* Some bench; all have the same ranks and threads. */
+static const struct bench *any(const struct sweep *sweep)
+{
+    int variant = 0;
+    while (!asked_for(sweep, variant))
+        variant++;
+    return &sweep->bench[variant];
+}
+
+static void sweep_row(struct sweep *sweep, struct row row, const struct bench *bench)
+{
+    struct options options = sweep->options;
+    if (options.iterations == 0)
+        options.iterations = row.bytes > (size_t)4 << 20 ? 20 : 100;
+    sweep_measure(bench, &row, &options);
+    sweep_print(&row, bench);
+    if (sweep->json != NULL)
+        sweep_write_json(sweep->json, &row, bench, sweep->rows == 0);
+    sweep->rows++;
+    sweep->wrong += row.wrong;
+}
+
+/* One row in all the ways, of all the variants. */
+static void sweep_ways(struct sweep *sweep, struct row row)
+{
+    const struct options *o = &sweep->options;
+    const bool asked[] = {
+        [BENCH_EACH] = !o->eager && !o->graph, [BENCH_EAGER] = o->eager, [BENCH_GRAPH] = o->graph};
+    for (row.way = BENCH_EACH; row.way <= BENCH_GRAPH; row.way++) {
+        row.calls = row.way == BENCH_EACH ? 1 : o->calls;
+        for (int i = 0; asked[row.way] && sweep_variants[i].name != NULL; i++) {
+            row.variant = &sweep_variants[i];
+            if (asked_for(sweep, i))
+                sweep_row(sweep, row, &sweep->bench[i]);
+        }
+    }
+}
+
 static void sweep_sizes(struct sweep *sweep, struct row row)
 {
     const struct bench_collective *c = row.collective;
-    const int ranks = sweep->bench.ranks;
+    const int ranks = any(sweep)->ranks;
     const size_t size = trib_dtype_size(row.dtype);
     const size_t send = c->send_elements(1, ranks), recv = c->recv_elements(1, ranks);
     const size_t blocks = send > recv ? send : recv;
@@ -27,20 +70,16 @@ static void sweep_sizes(struct sweep *sweep, struct row row)
         if (row.count == 0 || row.bytes == previous)
             continue;
         previous = row.bytes;
-        struct options options = sweep->options;
-        if (row.bytes > (size_t)4 << 20 && options.iterations > 20)
-            options.iterations = 20;
-        sweep_measure(&sweep->bench, &row, &options);
-        sweep_print(&row, &sweep->bench);
-        if (sweep->json != NULL)
-            sweep_write_json(sweep->json, &row, &sweep->bench, sweep->rows == 0);
-        sweep->rows++;
-        sweep->wrong += row.wrong;
+        sweep_ways(sweep, row);
     }
 }
 
 static void sweep_collective(struct sweep *sweep, const struct bench_collective *c)
 {
+    if (c->kind == BENCH_BARRIER) { /* of no size, type or reduction */
+        sweep_ways(sweep, (struct row){.collective = c, .dtype = TRIB_F32, .op = TRIB_SUM});
+        return;
+    }
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++) {
         if (!bench_in_list(sweep->options.dtype, trib_dtype_name(dtype)))
             continue;
@@ -69,37 +108,65 @@ static void refuse_without_group(const struct options *options)
     }
 }
 
+static void refuse(const struct options *options, const struct bench *bench)
+{
+    if (options->root >= bench->ranks) {
+        fprintf(stderr, "--root %d: there are %d ranks, numbered from 0\n", options->root,
+                bench->ranks);
+        exit(EXIT_FAILURE);
+    }
+    if (options->graph && bench->graphs == NULL) {
+        fprintf(stderr, "--graph: no graph captures streams of %s; those of nccl CUDA graphs do\n",
+                bench->backend);
+        exit(EXIT_FAILURE);
+    }
+}
+
 static void open_sweep(struct sweep *sweep)
 {
     const struct options *options = &sweep->options;
     refuse_without_group(options);
     sweep->json = bench_file(options->json);
-    bench_open(&sweep->bench, options->backend, options->ranks, options->threads,
-               options->unchecked ? TRIB_UNCHECKED : 0);
-    if (options->root >= sweep->bench.ranks) {
-        fprintf(stderr, "--root %d: there are %d ranks, numbered from 0\n", options->root,
-                sweep->bench.ranks);
-        exit(EXIT_FAILURE);
+    for (int i = 0; sweep_variants[i].name != NULL; i++) {
+        trib_options with = TRIB_OPTIONS_INIT;
+        if (!asked_for(sweep, i))
+            continue;
+        if (sweep_variants[i].choose != NULL)
+            sweep_variants[i].choose(&with);
+        bench_open_with(&sweep->bench[i], options->backend, options->ranks, options->threads,
+                        &with);
+        refuse(options, &sweep->bench[i]);
     }
+}
+
+static void close_sweep(struct sweep *sweep)
+{
+    for (int i = 0; sweep_variants[i].name != NULL; i++)
+        if (asked_for(sweep, i))
+            bench_close(&sweep->bench[i]);
+}
+
+static bool close_json(struct sweep *sweep)
+{
+    if (sweep->json == NULL || (fputs("\n]\n", sweep->json) >= 0 && fclose(sweep->json) == 0))
+        return true;
+    perror(sweep->options.json);
+    return false;
 }
 
 int main(int argc, char **argv)
 {
     struct sweep sweep = {.options = sweep_options(argc, argv)};
     open_sweep(&sweep);
-    bench_print_setting(&sweep.bench);
-    sweep_print_heading(&sweep.bench);
+    bench_print_setting(any(&sweep));
+    sweep_print_heading(any(&sweep), &sweep.options);
     if (sweep.json != NULL)
         fputc('[', sweep.json);
     for (const struct bench_collective *c = bench_collectives; c->name != NULL; c++)
         if (bench_in_list(sweep.options.collective, c->name))
             sweep_collective(&sweep, c);
-    bool written = true;
-    if (sweep.json != NULL && (fputs("\n]\n", sweep.json) < 0 || fclose(sweep.json) != 0)) {
-        perror(sweep.options.json);
-        written = false;
-    }
-    bench_close(&sweep.bench);
+    const bool written = close_json(&sweep);
+    close_sweep(&sweep);
     printf("# %zu rows, %zu wrong elements\n", sweep.rows, sweep.wrong);
     return sweep.rows > 0 && sweep.wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;
 }

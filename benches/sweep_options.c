@@ -20,14 +20,28 @@ static const char *op_name(int32_t index)
     return index <= TRIB_AVG - TRIB_SUM ? trib_op_name(TRIB_SUM + index) : NULL;
 }
 
+static const char *variant_name(int32_t index)
+{
+    return sweep_variants[index].name;
+}
+
 /* Checks that reading one option alone does not make. */
 static void check(const struct options *options)
 {
     bench_known("--collective", options->collective, collective_name);
     bench_known("--dtype", options->dtype, dtype_name);
     bench_known("--op", options->op, op_name);
+    bench_known("--variant", options->variant, variant_name);
     if (options->begin > options->end) {
         fprintf(stderr, "--begin %zu is more than --end %zu\n", options->begin, options->end);
+        exit(EXIT_FAILURE);
+    }
+    if (options->calls != 0 && !options->eager && !options->graph) {
+        fprintf(stderr, "--calls %d: only --eager and --graph make bursts\n", options->calls);
+        exit(EXIT_FAILURE);
+    }
+    if (options->graph && options->threads == 1) {
+        fprintf(stderr, "--graph: each rank captures on a thread of its own, not --threads 1\n");
         exit(EXIT_FAILURE);
     }
 }
@@ -44,11 +58,14 @@ static void usage(const char *program)
            "  -f, --factor N         from size to size (4)\n"
            "  -d, --dtype LIST       f16,bf16,f32,... or all (f32)\n"
            "  -o, --op LIST          sum,prod,min,max,avg or all (sum)\n"
-           "  -n, --iterations N     timed iterations (100, fewer above 4 MiB)\n"
+           "      --eager            time bursts of calls, not each call\n"
+           "      --graph            time bursts that CUDA graphs captured; with --eager both\n"
+           "      --calls N          calls of a burst (100)\n"
+           "  -n, --iterations N     timed iterations (100; above 4 MiB 20)\n"
            "  -w, --warmup N         untimed iterations (5)\n"
            "      --root N           root of broadcast, reduce, gather, scatter (0)\n"
            "      --no-check         do not compare results\n"
-           "      --unchecked        open the communicators with TRIB_UNCHECKED\n"
+           "  -v, --variant LIST     default,unchecked,unrecorded or all (default)\n"
            "  -J, --json FILE        write the rows as JSON too\n",
            program);
 }
@@ -58,10 +75,10 @@ struct options sweep_options(int argc, char **argv)
     struct options o = {.collective = "allreduce",
                         .dtype = "f32",
                         .op = "sum",
+                        .variant = "default",
                         .begin = 8,
                         .end = (size_t)64 << 20,
                         .factor = 4,
-                        .iterations = 100,
                         .warmup = 5,
                         .check = true};
     const struct bench_option table[] = {
@@ -74,15 +91,19 @@ struct options sweep_options(int argc, char **argv)
         {"factor", 'f', BENCH_INTEGER, &o.factor, 2, INT_MAX},
         {"dtype", 'd', BENCH_TEXT, &o.dtype, 0, 0},
         {"op", 'o', BENCH_TEXT, &o.op, 0, 0},
+        {"eager", 0, BENCH_SET, &o.eager, 0, 0},
+        {"graph", 0, BENCH_SET, &o.graph, 0, 0},
+        {"calls", 0, BENCH_INTEGER, &o.calls, 1, INT_MAX},
         {"iterations", 'n', BENCH_INTEGER, &o.iterations, 1, INT_MAX},
         {"warmup", 'w', BENCH_INTEGER, &o.warmup, 0, INT_MAX},
         {"json", 'J', BENCH_TEXT, &o.json, 0, 0},
         {"root", 0, BENCH_INTEGER, &o.root, 0, BENCH_MAX_RANKS - 1},
         {"no-check", 0, BENCH_CLEAR, &o.check, 0, 0},
-        {"unchecked", 0, BENCH_SET, &o.unchecked, 0, 0},
+        {"variant", 'v', BENCH_TEXT, &o.variant, 0, 0},
         {NULL, 0, BENCH_TEXT, NULL, 0, 0},
     };
     bench_options(argc, argv, table, usage);
     check(&o);
+    o.calls = o.calls != 0 ? o.calls : 100;
     return o;
 }

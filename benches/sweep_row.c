@@ -1,23 +1,9 @@
-/* One row: its buffers, its check, its times.
- *
- * Every row is checked once, element by element, before it is timed. */
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "benches/element.h"
+/* One row: its buffers and its times. */
 #include "benches/sweep.h"
 
-/* Buffers of one row, per rank. */
-struct buffers {
-    struct bench_call call[BENCH_MAX_RANKS];
-    void *large[BENCH_MAX_RANKS], *small[BENCH_MAX_RANKS];
-};
-
-static void run_ours(const struct bench *bench, int rank, void *argument)
+void sweep_ours(const struct bench *bench, int rank, void *argument)
 {
-    const struct bench_call *calls = ((struct buffers *)argument)->call;
+    const struct bench_call *calls = ((struct sweep_buffers *)argument)->call;
     const struct bench_collective *c = calls[0].collective;
     if (rank == BENCH_ALL)
         BENCH_OK(c->run_group(bench->group, calls, bench->stream));
@@ -25,13 +11,13 @@ static void run_ours(const struct bench *bench, int rank, void *argument)
         BENCH_OK(c->run(bench->comm[rank], &calls[rank], bench->stream[rank]));
 }
 
-static void run_peer(const struct bench *bench, int rank, void *argument)
+void sweep_peer(const struct bench *bench, int rank, void *argument)
 {
-    bench->peer->run(bench, rank, ((struct buffers *)argument)->call);
+    bench->peer->run(bench, rank, ((struct sweep_buffers *)argument)->call);
 }
 
-static void make_buffers(const struct bench *bench, struct buffers *buffers, const struct row *row,
-                         int root)
+static void make_buffers(const struct bench *bench, struct sweep_buffers *buffers,
+                         const struct row *row, int root)
 {
     const struct bench_collective *c = row->collective;
     const size_t size = trib_dtype_size(row->dtype);
@@ -53,7 +39,7 @@ static void make_buffers(const struct bench *bench, struct buffers *buffers, con
     }
 }
 
-static void drop_buffers(const struct bench *bench, struct buffers *buffers)
+static void drop_buffers(const struct bench *bench, struct sweep_buffers *buffers)
 {
     for (int rank = 0; rank < bench->ranks; rank++) {
         bench_free(bench, rank, buffers->large[rank]);
@@ -61,62 +47,29 @@ static void drop_buffers(const struct bench *bench, struct buffers *buffers)
     }
 }
 
-/* Poison recv, fill send, in host memory first. */
-static void fill(const struct bench *bench, struct buffers *buffers, int rank, void *host)
-{
-    const struct bench_call *call = &buffers->call[rank];
-    const size_t size = trib_dtype_size(call->dtype);
-    const size_t recv = call->collective->recv_elements(call->count, bench->ranks);
-    const size_t send = call->collective->send_elements(call->count, bench->ranks);
-    memset(host, 0x5a, recv * size);
-    bench_copy(bench, rank, call->recv, host, recv * size);
-    for (size_t i = 0; i < send; i++)
-        bench_encode(host, i, bench_input(call, rank, i), call->dtype);
-    bench_copy(bench, rank, call->send, host, send * size);
-}
-
-static size_t count_wrong(const struct bench *bench, const struct bench_call *call, int rank,
-                          void *host)
-{
-    const size_t recv = call->collective->recv_elements(call->count, bench->ranks);
-    const double slack = call->op == TRIB_AVG && call->dtype <= TRIB_F64 ? 1.0 / 64 : 0;
-    size_t wrong = 0;
-    bench_copy(bench, rank, host, call->recv, recv * trib_dtype_size(call->dtype));
-    for (size_t i = 0; i < recv; i++) {
-        double expected;
-        uint64_t wrapped = 0;
-        if (!call->collective->expected(&expected, call, rank, bench->ranks, i))
-            return 0;
-        if (slack == 0) { /* what the type makes of it */
-            bench_encode(&wrapped, 0, expected, call->dtype);
-            expected = bench_decode(&wrapped, 0, call->dtype);
-        }
-        wrong += !(fabs(bench_decode(host, i, call->dtype) - expected) <= slack);
-    }
-    return wrong;
-}
-
-static size_t check_row(const struct bench *bench, struct buffers *buffers, const struct row *row)
-{
-    size_t wrong = 0;
-    void *host = bench_must(malloc(row->bytes));
-    for (int rank = 0; rank < bench->ranks; rank++)
-        fill(bench, buffers, rank, host);
-    (void)bench_time(bench, run_ours, buffers, 0, 1);
-    for (int rank = 0; rank < bench->ranks; rank++)
-        wrong += count_wrong(bench, &buffers->call[rank], rank, host);
-    free(host);
-    return wrong;
-}
-
 /* The two take turns, so that neither has the warmer machine. */
+static void time_row(const struct bench *bench, struct row *row, const struct options *options,
+                     struct sweep_buffers *buffers)
+{
+    const bench_body bodies[] = {sweep_ours, sweep_peer};
+    const struct bench_burst burst = {row->way, row->calls, options->warmup, options->iterations};
+    struct bench_result results[2];
+    (void)bench_time(bench, sweep_peer, buffers, options->warmup, 1);
+    if (row->way == BENCH_EACH) {
+        row->ours = bench_time(bench, sweep_ours, buffers, options->warmup, options->iterations);
+        row->peer = bench_time(bench, sweep_peer, buffers, options->warmup, options->iterations);
+        return;
+    }
+    bench_time_bursts(bench, &burst, bodies, 2, buffers, results);
+    row->ours = results[0];
+    row->peer = results[1];
+}
+
 void sweep_measure(const struct bench *bench, struct row *row, const struct options *options)
 {
-    struct buffers buffers;
+    struct sweep_buffers buffers;
     make_buffers(bench, &buffers, row, options->root);
-    row->wrong = options->check ? check_row(bench, &buffers, row) : 0;
-    (void)bench_time(bench, run_peer, &buffers, options->warmup, 1);
-    row->ours = bench_time(bench, run_ours, &buffers, options->warmup, options->iterations);
-    row->peer = bench_time(bench, run_peer, &buffers, options->warmup, options->iterations);
+    row->wrong = options->check ? sweep_check(bench, &buffers, row) : 0;
+    time_row(bench, row, options, &buffers);
     drop_buffers(bench, &buffers);
 }

@@ -262,6 +262,10 @@ if [ $bench = 1 ]; then
         --json "$out/sweep.json"
     figure 60 sweep_all $build/benches/trib_sweep --backend nccl --collective all --begin 64K \
         --end 64M --factor 32 --json "$out/sweep_all.json"
+    figure 60 sweep_small $build/benches/trib_sweep --backend nccl --eager --graph --begin 1K \
+        --end 1M --json "$out/sweep_small.json"
+    figure 60 sweep_others $build/benches/trib_sweep --backend nccl --eager --begin 4K --end 4K \
+        --collective allgather,reduce_scatter,broadcast,barrier --json "$out/sweep_others.json"
     figure 90 overhead $build/benches/trib_overhead nccl
     [ "$gpus" -lt 2 ] || figure 60 push $build/benches/trib_push
     figure 60 lists $build/benches/trib_lists nccl

@@ -740,6 +740,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     return cudaSuccess;
 }
 
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    (void)exec, (void)stream;
+    need_context();
+    return cudaSuccess;
+}
+
 /* What it does is done at once, in the order of the captured calls. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {

@@ -439,6 +439,26 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     return add(JOIN, *out, NULL, &id);
 }
 
+/* As NCCL documents it: a group of the others, on the devices from 0 on; and the caller's device stays. */
+ncclResult_t ncclCommInitAll(ncclComm_t *out, int size, const int *devices)
+{
+    const int before = fake_current();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    if (devices != NULL)
+        fake_die("the fake takes the first devices");
+    config.blocking = 1;
+    (void)ncclGetUniqueId(&id);
+    (void)ncclGroupStart();
+    for (int rank = 0; rank < size; rank++) {
+        fake_make_current(rank);
+        (void)ncclCommInitRankConfig(&out[rank], size, id, rank, &config);
+    }
+    const ncclResult_t result = ncclGroupEnd();
+    fake_make_current(before);
+    return result;
+}
+
 /* The child of the first rank of a color becomes the child of all. The lock is held. */
 static ncclComm_t make_child(ncclComm_t parent, int round, int color, int key)
 {

@@ -1,0 +1,34 @@
+/* CUDA graphs, as a user captures them: the stream of a rank, by the thread that drives it. */
+#include "benches/graph.h"
+#include "tests/conformance/cuda_must.h"
+
+static void *capture(const struct bench *bench, int rank, bench_body body, void *argument,
+                     int calls)
+{
+    cudaStream_t stream = bench->stream[rank];
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    MUST(cudaSetDevice(trib_device_ordinal(bench->device[rank])));
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < calls; i++)
+        body(bench, rank, argument);
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&executable, graph, 0));
+    MUST(cudaGraphUpload(executable, stream));
+    MUST(cudaStreamSynchronize(stream));
+    MUST(cudaGraphDestroy(graph));
+    return executable;
+}
+
+static void launch(const struct bench *bench, int rank, void *graph)
+{
+    MUST(cudaSetDevice(trib_device_ordinal(bench->device[rank])));
+    MUST(cudaGraphLaunch(graph, bench->stream[rank]));
+}
+
+static void drop(void *graph)
+{
+    MUST(cudaGraphExecDestroy(graph));
+}
+
+const struct bench_graphs bench_graphs_cuda = {capture, launch, drop};

@@ -1,0 +1,19 @@
+/* The variants of communicators that the sweep compares: a row here is all that a new one takes. */
+#include "benches/sweep.h"
+
+static void unchecked(trib_options *options)
+{
+    options->flags |= TRIB_UNCHECKED;
+}
+
+static void unrecorded(trib_options *options)
+{
+    options->flags |= TRIB_UNRECORDED;
+}
+
+const struct sweep_variant sweep_variants[] = {
+    {"default", NULL},
+    {"unchecked", unchecked},
+    {"unrecorded", unrecorded},
+    {NULL, NULL},
+};
