@@ -81,8 +81,7 @@ static void time_burst(struct bursts *b, int driven, int side, int i)
     b->host[side][bench_first(driven)] += host / b->burst->iterations;
     for (int rank = bench_first(driven); rank < bench_end(b->bench, driven); rank++) {
         float ms = 0;
-        BENCH_OK(
-            trib_event_elapsed(&ms, b->bench->device[rank], b->begin[rank], b->end[rank]));
+        BENCH_OK(trib_event_elapsed(&ms, b->bench->device[rank], b->begin[rank], b->end[rank]));
         b->us[side][rank][i] = (double)ms * 1e3 / b->burst->calls;
     }
 }
@@ -93,8 +92,8 @@ static void capture(struct bursts *b, int rank, int side)
 {
     b->bodies[side](b->bench, rank, b->argument);
     bench_wait(b->bench, rank);
-    b->graphs[side][rank] = b->bench->graphs->capture(b->bench, rank, b->bodies[side], b->argument,
-                                                      b->burst->calls);
+    b->graphs[side][rank] =
+        b->bench->graphs->capture(b->bench, rank, b->bodies[side], b->argument, b->burst->calls);
     pthread_barrier_wait(&b->barrier);
 }
 

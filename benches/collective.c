@@ -58,10 +58,15 @@ int bench_before(int rank, int ranks)
     return (rank + ranks - 1) % ranks;
 }
 
+/* Of a reduction: small, so that sums of 64 ranks are exact in bf16, products powers of two; and of
+ * squares of ranks, so that no number of ranks has the same result in every element. */
 double bench_input(const struct bench_call *call, int rank, size_t i)
 {
-    return call->collective->reduces ? (double)(1 + (i * 7 + (size_t)rank) % 2)
-                                     : (double)((i * 7 + (size_t)rank * 31) % 113);
+    const size_t one_of_3 = (i * 7 + (size_t)rank * (size_t)rank) % 3;
+    if (!call->collective->reduces)
+        return (double)((i * 7 + (size_t)rank * 31) % 113);
+    return call->op == TRIB_PROD || call->op == TRIB_AVG ? 1 + (one_of_3 == 0)
+                                                         : 1 + (double)one_of_3;
 }
 
 /* Element `i` of the reduction of all sends. Products of 64 ranks wrap in small types, so they are

@@ -52,7 +52,7 @@ static size_t count_wrong(const struct bench *bench, const struct bench_call *ca
         double expected;
         uint64_t wrapped = 0;
         if (!call->collective->expected(&expected, call, rank, bench->ranks, i))
-            break; /* of no element */
+            break;        /* of no element */
         if (slack == 0) { /* what the type makes of it */
             bench_encode(&wrapped, 0, expected, call->dtype);
             expected = bench_decode(&wrapped, 0, call->dtype);
