@@ -1,4 +1,5 @@
 /* CUDA graphs, as a user captures them: the stream of a rank, by the thread that drives it. */
+#include "benches/cuda_device.h"
 #include "benches/graph.h"
 #include "tests/conformance/cuda_must.h"
 
@@ -8,7 +9,7 @@ static void *capture(const struct bench *bench, int rank, bench_body body, void 
     cudaStream_t stream = bench->stream[rank];
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
-    MUST(cudaSetDevice(trib_device_ordinal(bench->device[rank])));
+    bench_set_device(trib_device_ordinal(bench->device[rank]));
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < calls; i++)
         body(bench, rank, argument);
@@ -22,7 +23,7 @@ static void *capture(const struct bench *bench, int rank, bench_body body, void 
 
 static void launch(const struct bench *bench, int rank, void *graph)
 {
-    MUST(cudaSetDevice(trib_device_ordinal(bench->device[rank])));
+    bench_set_device(trib_device_ordinal(bench->device[rank]));
     MUST(cudaGraphLaunch(graph, bench->stream[rank]));
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "benches/collective.h"
+#include "benches/cuda_device.h"
 #include "benches/peer.h"
 
 #define NCCL_OK(call)                                                                              \
@@ -25,20 +26,11 @@ static void *open_peer(const struct bench *bench)
     return comms;
 }
 
-/* Each rank has a thread of its own, so this is set anew where a thread is new. */
-static void set_device(int rank)
-{
-    static _Thread_local int current = -1;
-    if (current != rank && cudaSetDevice(rank) != cudaSuccess)
-        exit(EXIT_FAILURE);
-    current = rank;
-}
-
 static void close_peer(void *state)
 {
     ncclComm_t *comms = state;
     for (int rank = 0; rank < BENCH_MAX_RANKS && comms[rank] != NULL; rank++) {
-        set_device(rank);
+        bench_set_device(rank);
         NCCL_OK(ncclCommDestroy(comms[rank]));
     }
     free(comms);
@@ -192,7 +184,7 @@ static void run(const struct bench *bench, int rank, const struct bench_call *ca
         return;
     }
     const struct end end = end_of(bench, rank);
-    set_device(rank);
+    bench_set_device(rank);
     run_one(&end, &calls[rank]);
 }
 
@@ -200,7 +192,7 @@ static void run_list(const struct bench *bench, int rank, const trib_tensor *ten
                      bool grouped)
 {
     const struct end end = end_of(bench, rank);
-    set_device(rank);
+    bench_set_device(rank);
     if (grouped)
         NCCL_OK(ncclGroupStart());
     for (size_t i = 0; i < n; i++)
