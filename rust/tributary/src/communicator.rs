@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ use crate::work::Queued;
 ///
 /// # Dropping
 ///
-/// Dropping a communicator waits for queued work up to [`Options::close_timeout`], then aborts it.
+/// Dropping a communicator waits for queued work up to [`Options::close_timeout`], then aborts it, and
+/// as long for the buffers of [works](crate::Work) that were dropped before they had run.
 /// A drop never panics and never blocks for ever. During a panic it aborts at once, so that no
 /// other rank waits for this one; [`Group::run`](crate::Group::run) then passes on the panic's
 /// message. [`close`](Communicator::close) does the same and returns the result.
@@ -89,6 +90,8 @@ pub(crate) struct Shared {
     works: Mutex<Vec<Weak<Queued>>>,
     /// The counters before the communicator was destroyed.
     last: Mutex<Option<Counters>>,
+    /// Works that were dropped before they had run, and whose buffers are still there.
+    retired: AtomicUsize,
 }
 
 /// A C communicator, its sparse states and its reducers. "`comm` must outlive the state", and the
@@ -112,6 +115,7 @@ impl Shared {
             timeout,
             works: Mutex::default(),
             last: Mutex::default(),
+            retired: AtomicUsize::new(0),
         }
     }
 
@@ -232,6 +236,25 @@ impl Shared {
         let passed = || works.iter().all(|work| work.is_passed());
         Deadline::after(self.timeout()).poll(|| passed() || !self.is_good());
         works.iter().for_each(|work| work.mark_ended());
+    }
+
+    pub(crate) fn count_retired(&self) {
+        self.retired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the drop of the buffers did, comes before what follows a `wait_for_retired`.
+    pub(crate) fn uncount_retired(&self) {
+        self.retired.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Waits up to the timeout until the buffers of dropped works are gone.
+    fn wait_for_retired(&self) {
+        Deadline::after(self.timeout()).poll(|| self.retired.load(Ordering::Acquire) == 0);
+    }
+
+    /// Whether a thread is in a call with the communicator, which may wait for other ranks.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.live.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn timeout(&self) -> Duration {
@@ -376,8 +399,8 @@ impl Communicator {
     /// It is never finalized, aborted or destroyed here. So an abort, or a deadline that passes, ends
     /// this communicator, but streams that wait inside a collective go on waiting, and so do waits
     /// for them ([`scope`](Communicator::scope), [`Work::wait`](crate::Work::wait)), until you call
-    /// `ncclCommAbort`. Drops and [`close`](Communicator::close) do not wait for queued work.
-    /// Communicators that are [split](Communicator::split) or
+    /// `ncclCommAbort`. Drops and [`close`](Communicator::close) do not wait for queued work,
+    /// but for the buffers of dropped works. Communicators that are [split](Communicator::split) or
     /// [shrunk](Communicator::shrink) from this one are ordinary ones. `trib_comm_adopt` in the
     /// header says more. Not yet run on GPUs.
     ///
@@ -780,6 +803,7 @@ fn destroy(shared: &Shared) {
         // SAFETY: as above. "Never blocks for ever".
         unsafe { sys::trib_comm_destroy(live.comm.as_ptr()) };
     }
+    shared.wait_for_retired();
 }
 
 impl Drop for Communicator {

@@ -43,9 +43,9 @@
 //!
 //! There are three ways to queue a collective. [`Communicator::scope`] borrows buffers and waits at
 //! its end; [`Communicator::start`] takes buffers and returns them later, and [`Work::then`] hands them
-//! over to another stream without a wait of the host. The type system proves both sound. The
-//! `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor that implements
-//! [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
+//! over to another stream without a wait of the host, nor does one that is dropped wait. The type system
+//! proves both sound. The `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor
+//! that implements [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
 //!
 //! # Gradients of a training step
 //!
@@ -113,6 +113,7 @@ mod recover;
 mod reducer;
 mod reducer_handle;
 mod reducer_options;
+mod retired;
 mod run;
 mod scope;
 mod sparse;

@@ -281,7 +281,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.uses(Some(send), Some(recv))?;
         // SAFETY: lent buffers live, and nothing else touches them, until the scope has waited for
         // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match:
-        // sentences 1, 2 and 4 of the page `soundness`. The same holds in every method below.
+        // sentences 1, 2 and 5 of the page `soundness`. The same holds in every method below.
         unsafe { self.comm.allreduce(&send, &recv, op, self.stream) }
     }
 

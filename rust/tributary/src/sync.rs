@@ -52,7 +52,15 @@ fn device_failed(error: &Error) -> bool {
 
 /// Whether the work has run, or never will. Never waits.
 pub(crate) fn is_idle(point: &impl Point) -> bool {
-    point.is_done().unwrap_or_else(|error| device_failed(&error))
+    passed(point).is_some()
+}
+
+/// How the work has ended. `None`: it may still run. Never waits.
+pub(crate) fn passed(point: &impl Point) -> Option<Result<()>> {
+    match point.is_done() {
+        Ok(done) => done.then_some(Ok(())),
+        Err(error) => device_failed(&error).then_some(Err(error)),
+    }
 }
 
 /// Waits, and repeats a refused wait until `deadline`. `Ok` holds the result of the wait: the work

@@ -18,6 +18,7 @@ use crate::communicator::{Communicator, Shared};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::retired;
 use crate::scope::{Held, Scope};
 use crate::stable::StableBox;
 use crate::stream::Stream;
@@ -48,7 +49,9 @@ impl Communicator {
     /// # Ok::<(), tributary::Error>(())
     /// ```
     ///
-    /// A work cannot take borrowed buffers, because a `Work` can be leaked with `mem::forget`:
+    /// A work cannot take borrowed buffers, because a `Work` can be leaked with `mem::forget`, and
+    /// one that is dropped leaves its buffers behind. [`scope`](Communicator::scope) takes them, and
+    /// waits:
     ///
     /// ```compile_fail,E0597
     /// # use tributary::{Communicator, InPlace, ReduceOp, Stream};
@@ -61,6 +64,16 @@ impl Communicator {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// Nor buffers that are not `Send`: those of a work that is dropped are dropped on another thread.
+    ///
+    /// ```compile_fail,E0277
+    /// # use tributary::{Communicator, Stream};
+    /// # fn f(comm: &mut Communicator, stream: &Stream) -> tributary::Result<()> {
+    /// let work = comm.start(std::rc::Rc::new(1.0_f32), stream, |s, _| s.barrier())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn start<B, F>(
         &mut self,
         buffers: B,
@@ -68,7 +81,7 @@ impl Communicator {
         queue: F,
     ) -> Result<Work<B>, Failed<B>>
     where
-        B: 'static,
+        B: Send + 'static,
         F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &'scope mut B) -> Result<()>,
     {
         let event = match self.not_batching("start").and_then(|()| Event::new(self.device())) {
@@ -92,7 +105,7 @@ fn queue_work<B, F>(
     queue: F,
 ) -> Result<Work<B>, Failed<B>>
 where
-    B: 'static,
+    B: Send + 'static,
     F: for<'scope> FnOnce(&mut Scope<'scope, 'static>, &[Held<'scope>]) -> Result<()>,
 {
     let (shared, abort) = (Arc::clone(comm.shared()), comm.abort_handle());
@@ -124,12 +137,19 @@ where
 
 /// Queued collectives and the buffers they use, from [`Communicator::start`].
 ///
-/// [`wait`](Work::wait) returns the buffers, and [`then`](Work::then) hands them over to another
-/// stream. Dropping a work waits up to
-/// [`Options::close_timeout`](crate::Options::close_timeout), then leaks the buffers. Forgetting a
-/// work leaks them, too. Nothing frees memory that is still in use.
+/// [`wait`](Work::wait) and [`try_wait`](Work::try_wait) return the buffers, and [`then`](Work::then)
+/// hands them over to another stream. Nothing frees memory that is still in use.
+///
+/// # Dropping
+///
+/// Dropping a work never waits. The buffers are dropped at once if the work has run, and otherwise
+/// when it has: then on a thread of this crate, where a panic of theirs reaches the panic hook and
+/// goes no further, and where a drop that takes long holds up that of others. Dropping the
+/// communicator of the last calls waits for that, up to
+/// [`Options::close_timeout`](crate::Options::close_timeout). Nobody asks for the outcome:
+/// [`Communicator::status`] still tells of a failure. Forgetting a work leaks the buffers.
 #[must_use = "`wait` returns the buffers"]
-pub struct Work<B: 'static> {
+pub struct Work<B: Send + 'static> {
     buffers: ManuallyDrop<Buffers<B>>,
     /// Its event is the end of the work.
     last: Part,
@@ -163,6 +183,13 @@ impl Part {
     /// Whether the status of `comm` says all that `check` does.
     fn is_known_to(&self, comm: &Communicator) -> bool {
         self.queued.applied.is_empty() && Arc::ptr_eq(&self.shared, comm.shared())
+    }
+
+    /// Drops `buffers` when the stream has passed. Never waits.
+    fn retire<B: Send + 'static>(&self, buffers: Buffers<B>) {
+        if !self.queued.is_passed() {
+            retired::retire(&self.queued, &self.shared, buffers);
+        }
     }
 
     /// The status of the communicator; once it was dropped, what the abort handle knows: "after the
@@ -209,7 +236,7 @@ impl Queued {
     }
 }
 
-impl<B: 'static> Work<B> {
+impl<B: Send + 'static> Work<B> {
     /// Waits until the collectives have run, and returns the buffers.
     ///
     /// `Ok` means that every call was applied, as in [`scope`](Communicator::scope), also if the
@@ -225,21 +252,67 @@ impl<B: 'static> Work<B> {
     /// An error returns the buffers, too. Their content is then undefined, except for lists, which
     /// were written wholly or not at all. Only if the wait itself is refused, repeatedly for
     /// [`Options::close_timeout`](crate::Options::close_timeout), may the device still use the
-    /// buffers: then they leak, and the error says so.
+    /// buffers: then they are kept, and dropped when the work has run, and the error says so.
     pub fn wait(self) -> Result<B, Failed<B>> {
-        let waited = sync::wait(self.event(), Deadline::after(self.timeout));
-        let good = || self.before.iter().chain([&self.last]).try_for_each(Part::check);
-        let known = waited.map(|waited| waited.and_then(|()| good()));
-        let (buffers, ..) = self.into_parts();
-        match known {
-            Ok(Ok(())) => Ok(buffers.owned.take()),
-            Ok(Err(error)) => Err(Failed { error, buffers: Some(buffers.owned.take()) }),
-            Err(refused) => {
-                mem::forget(buffers);
-                let error = refused.with("the buffers are kept, for the device may still use them");
-                Err(Failed { error, buffers: None })
-            }
+        match sync::wait(self.event(), Deadline::after(self.timeout)) {
+            Ok(waited) => self.finish(waited),
+            Err(refused) => Err(self.keep(refused)),
         }
+    }
+
+    /// Returns what [`wait`](Work::wait) does if the collectives have run, and otherwise the work.
+    /// Does not wait for the device, nor for a call that another thread makes with the communicator:
+    /// while there is one, the work is returned, too.
+    ///
+    /// ```
+    /// use tributary::{InPlace, ReduceOp, Stream};
+    /// # use tributary::{Communicator, Group, Options, Result};
+    /// # fn rank(comm: &mut Communicator) -> Result<()> {
+    /// # fn compute() {}
+    /// let stream = Stream::new(comm.device())?;
+    /// let mut work = comm.start(vec![1.0_f32; 1000], &stream, |s, gradient| {
+    ///     s.allreduce(InPlace, gradient, ReduceOp::Sum)
+    /// })?;
+    /// let gradient = loop {
+    ///     match work.try_wait() {
+    ///         Ok(waited) => break waited?,
+    ///         Err(running) => work = running,
+    ///     }
+    ///     compute();
+    /// };
+    /// assert_eq!(gradient, [2.0; 1000]);
+    /// # Ok(())
+    /// # }
+    /// # Group::with_options(2, &Options::new().backend("host"))?.run(rank)?;
+    /// # Ok::<(), tributary::Error>(())
+    /// ```
+    pub fn try_wait(self) -> Result<Result<B, Failed<B>>, Work<B>> {
+        match sync::passed(self.event()) {
+            Some(passed) if !self.parts().any(|part| part.shared.is_busy()) => {
+                Ok(self.finish(passed))
+            }
+            _ => Err(self),
+        }
+    }
+
+    /// Returns the buffers. `waited`: how the wait ended, after which nothing uses them.
+    fn finish(self, waited: Result<()>) -> Result<B, Failed<B>> {
+        let known = waited.and_then(|()| self.parts().try_for_each(Part::check));
+        let buffers = self.into_parts().0.owned.take();
+        match known {
+            Ok(()) => Ok(buffers),
+            Err(error) => Err(Failed { error, buffers: Some(buffers) }),
+        }
+    }
+
+    /// Keeps the buffers, whose end nobody has seen, and says so.
+    fn keep(self, error: Error) -> Failed<B> {
+        let error = error.with("the buffers are kept, for the device may still use them");
+        Failed { error, buffers: None }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.before.iter().chain([&self.last])
     }
 
     /// Hands the buffers over to `stream`: queues more collectives there, which the device runs after
@@ -260,7 +333,7 @@ impl<B: 'static> Work<B> {
     /// If `queue` fails or panics, waits for the calls of both, as [`start`](Communicator::start)
     /// does. If `comm` or `stream` refuses the work, as in an open batch, the host waits for it, for
     /// up to [`Options::close_timeout`](crate::Options::close_timeout). The error returns the
-    /// buffers, or says that they leak.
+    /// buffers, or says that they are kept, and dropped when the work has run.
     ///
     /// ```
     /// use tributary::{InPlace, ReduceOp, Stream};
@@ -347,10 +420,7 @@ impl<B: 'static> Work<B> {
     /// thread has yet to make, so not for ever.
     fn wait_after(self, error: Error) -> Failed<B> {
         if !Deadline::after(self.timeout).poll(|| self.last.queued.is_passed()) {
-            let (buffers, ..) = self.into_parts();
-            mem::forget(buffers);
-            let error = error.with("the buffers are kept, for the device may still use them");
-            return Failed { error, buffers: None };
+            return self.keep(error);
         }
         match self.wait() {
             Ok(buffers) => Failed { error, buffers: Some(buffers) },
@@ -417,17 +487,15 @@ impl<B: 'static> Work<B> {
     }
 }
 
-impl<B: 'static> Drop for Work<B> {
+impl<B: Send + 'static> Drop for Work<B> {
     fn drop(&mut self) {
-        if Deadline::after(self.timeout).poll(|| self.last.queued.is_passed()) {
-            // SAFETY: not used again. The stream has passed the collectives.
-            unsafe { ManuallyDrop::drop(&mut self.buffers) };
-        }
-        // Otherwise the device may still use them: leak them instead of freeing them.
+        // SAFETY: not used again.
+        let buffers = unsafe { ManuallyDrop::take(&mut self.buffers) };
+        self.last.retire(buffers);
     }
 }
 
-impl<B: 'static> fmt::Debug for Work<B> {
+impl<B: Send + 'static> fmt::Debug for Work<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Work").field("is_done", &self.is_done()).finish_non_exhaustive()
     }
@@ -474,7 +542,7 @@ mod tests {
     use crate::{Group, Options};
 
     /// An event that cannot be waited for: to host it is unknown.
-    fn refuse<B>(work: &mut Work<B>) {
+    fn refuse<B: Send>(work: &mut Work<B>) {
         let device = work.event().device();
         // SAFETY: not followed, for host knows its events.
         let nowhere =
@@ -498,6 +566,7 @@ mod tests {
         assert!(failed.error.detail().contains("the buffers are kept"), "{failed}");
         assert!(failed.buffers.is_none());
         drop(start(&mut comm));
-        assert_eq!(Arc::strong_count(&kept), 3, "both are leaked");
+        drop(comm); // waits for them, and no longer than its timeout
+        assert_eq!(Arc::strong_count(&kept), 3, "both are kept");
     }
 }

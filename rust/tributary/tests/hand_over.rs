@@ -9,19 +9,13 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{get, have, on_host, options, ranks, ranks_with, skip, vec_on, warm_up, warm_up_all};
+use common::{
+    get, have, hold, on_host, options, ranks, skip, vec_on, warm_up, warm_up_all, Counted,
+};
 use tributary::{
     batch_all, Communicator, DType, DeviceBuffer, DeviceVec, Error, ErrorKind, Failed, Group,
     InPlace, ReduceOp, Result, SparseAllReduce, SparseOptions, Stream, UniqueBuffer, Work,
 };
-
-/// Opens when it is dropped, so that a panic leaves no stream waiting.
-fn hold(stream: &Stream) -> mpsc::Sender<()> {
-    let (gate, opened) = mpsc::channel::<()>();
-    let wait = move || assert!(opened.recv().is_err(), "nobody sends");
-    stream.submit(wait).unwrap();
-    gate
-}
 
 /// Opens `gate` in a moment. Returns what `drops` is then.
 fn open_later(gate: mpsc::Sender<()>, drops: &Arc<AtomicUsize>) -> JoinHandle<usize> {
@@ -34,16 +28,7 @@ fn open_later(gate: mpsc::Sender<()>, drops: &Arc<AtomicUsize>) -> JoinHandle<us
     })
 }
 
-/// Counts its drops.
-struct Counted(Arc<AtomicUsize>, DeviceVec<f32>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn sum<B: UniqueBuffer>(comm: &mut Communicator, buffer: B, stream: &Stream) -> Work<B> {
+fn sum<B: UniqueBuffer + Send>(comm: &mut Communicator, buffer: B, stream: &Stream) -> Work<B> {
     comm.start(buffer, stream, |s, buffer| {
         let buffer = s.hold(buffer);
         s.allreduce(InPlace, buffer, ReduceOp::Sum)
@@ -130,38 +115,6 @@ fn kernels_of_the_caller_belong_to_the_work() {
         drop(gate);
         assert_eq!(get(&work.wait().unwrap()), [2.5; 10]);
     });
-}
-
-#[test]
-fn a_chain_that_is_dropped_frees_nothing_too_early() {
-    for patient in [true, false] {
-        let drops = Arc::new(AtomicUsize::new(0));
-        let timeout = Duration::from_millis(if patient { 60_000 } else { 5 });
-        ranks_with(1, &options().close_timeout(timeout), |comm, stream| {
-            let other = Stream::new(comm.device()).unwrap();
-            let gate = hold(stream);
-            let counted = Counted(Arc::clone(&drops), vec_on(comm, &[1.0_f32; 1000]));
-            let work = comm
-                .start(counted, stream, |s, counted| {
-                    let buffer = s.hold(&mut counted.1);
-                    s.allreduce(InPlace, buffer, ReduceOp::Sum)
-                })
-                .unwrap()
-                .then(comm, &other, |s, held| s.allreduce(InPlace, held[0], ReduceOp::Sum))
-                .unwrap();
-            if patient {
-                let opened = open_later(gate, &drops);
-                drop(work);
-                assert_eq!(drops.load(Ordering::SeqCst), 1);
-                assert_eq!(opened.join().unwrap(), 0, "freed while it was in use");
-            } else {
-                drop(work);
-                assert_eq!(drops.load(Ordering::SeqCst), 0, "it leaks");
-                drop(gate);
-                other.wait().unwrap();
-            }
-        });
-    }
 }
 
 #[test]

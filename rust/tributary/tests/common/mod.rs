@@ -4,7 +4,8 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -143,5 +144,32 @@ pub fn error_of<T>(result: Result<T>) -> tributary::Error {
     match result {
         Ok(_) => panic!("a call succeeded that must fail"),
         Err(error) => error,
+    }
+}
+
+/// Counts its drops.
+#[derive(Debug)]
+pub struct Counted(pub Arc<AtomicUsize>, pub DeviceVec<f32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Holds `stream` until it is dropped, so that a panic leaves no stream waiting.
+pub fn hold(stream: &Stream) -> mpsc::Sender<()> {
+    let (gate, opened) = mpsc::channel::<()>();
+    let wait = move || assert!(opened.recv().is_err(), "nobody sends");
+    stream.submit(wait).unwrap();
+    gate
+}
+
+/// Waits until `what` is true.
+pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
