@@ -618,9 +618,10 @@ TRIB_API trib_status trib_group_batch_end(trib_group *group);
 
 /** Call `function(comm, rank, argument)` for every rank at once, rank 0 on this thread and each other
  *  on a thread that the group keeps, and return when all have returned. For what waits for other
- *  ranks and has no group form: splits, shrinks, reducers, changes of sparse states, calls with
- *  TRIB_MATCH. The function uses no communicator but its own, and not the group. Returns the failure
- *  of the lowest rank that has one, with its detail, which is also this thread's. */
+ *  ranks and has no group form: splits, shrinks, reducers, weighted averages, changes of sparse
+ *  states, calls with TRIB_MATCH. The function uses no communicator but its own, and not the group.
+ *  Returns the failure of the lowest rank that has one, with its detail, which is also this
+ *  thread's. */
 TRIB_API trib_status trib_group_run(trib_group *group,
                                     trib_status (*function)(trib_comm *comm, int32_t rank,
                                                             void *argument),
@@ -1093,7 +1094,10 @@ TRIB_API trib_status trib_broadcast_list(trib_comm *comm, const trib_tensor *ten
  *
  *  `device_total` (device memory, may be NULL) receives the sum of the weights: above 0 if the
  *  tensors were written, 0 or NaN if not. No host wait; one collective for each type. Types f16,
- *  bf16, f32 (summed in f32) and f64. */
+ *  bf16, f32 (summed in f32) and f64.
+ *
+ *  One thread may drive all ranks of a group: by trib_group_run, for there is no group form and, as
+ *  with all lists, no batch of them. On host, without TRIB_MATCH, also by one call after another. */
 TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *tensors, size_t n,
                                            float weight, const float *device_weight,
                                            float *device_total, trib_stream stream);

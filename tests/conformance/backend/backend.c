@@ -122,6 +122,7 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
         light_suite(&suite, "id, unchecked");
     team_destroy(&suite.team);
     backend_groups(backend, size, depth);
+    backend_group_averages(backend, size);
     backend_closing(backend, size);
     printf("  %s, %d ranks: %llu collectives compared, %.1f s\n", backend, size,
            (unsigned long long)(backend_compared() - before), (check_now_ms() - start) / 1000);
