@@ -112,17 +112,27 @@ static bool is_counted(const struct tri_call *calls, size_t n, const struct tri_
     return false;
 }
 
-void tri_nccl_count_graphs(const struct tri_call *calls, size_t n)
+/* Returns true if the local ranks of calls[at] know of the graph. */
+static bool count_graph(const struct tri_call *calls, size_t at, unsigned long long id,
+                        cudaGraph_t graph)
+{
+    struct tri_transport *transport = calls[at].transport;
+    if (transport->capture != id && !is_counted(calls, at, transport->local, id) &&
+        !tri_nccl_graphs_add(transport->local->graphs, graph))
+        return false;
+    transport->capture = id;
+    return true;
+}
+
+void tri_nccl_count_graphs(const struct tri_call *calls, size_t n, bool queued)
 {
     for (size_t i = 0; i < n; i++) {
-        struct tri_transport *transport = calls[i].transport;
         unsigned long long id = 0;
         cudaGraph_t graph = NULL;
-        if (find_capture(calls[i].stream, &id, &graph) != cudaStreamCaptureStatusActive ||
-            transport->capture == id)
-            continue;
-        if (is_counted(calls, i, transport->local, id) ||
-            tri_nccl_graphs_add(transport->local->graphs, graph))
-            transport->capture = id;
+        const enum cudaStreamCaptureStatus status = find_capture(calls[i].stream, &id, &graph);
+        const bool active = status == cudaStreamCaptureStatusActive;
+        if (active ? !count_graph(calls, i, id, graph)
+                   : status != cudaStreamCaptureStatusNone && queued)
+            calls[i].transport->order.lost = true;
     }
 }

@@ -203,8 +203,8 @@ static trib_status queue_counted(const struct batch *batch, struct tri_nccl_devi
         status = queue(batch, guard, &handed);
     if (!handed)
         tri_nccl_uncount_calls(batch->calls, batch->n);
-    else if (status == TRIB_OK && atomic_load_explicit(&tri_nccl_captured, memory_order_relaxed))
-        tri_nccl_count_graphs(batch->calls, batch->n);
+    else if (atomic_load_explicit(&tri_nccl_captured, memory_order_relaxed))
+        tri_nccl_count_graphs(batch->calls, batch->n, status == TRIB_OK);
     return status;
 }
 

@@ -57,8 +57,10 @@ cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, int32_t device, cud
     (void)device;
     const cudaError_t error =
         cudaEventRecord(capture == 0 ? order->event : order->captured_event, stream);
-    if (error != cudaSuccess)
+    if (error != cudaSuccess) {
+        order->lost = order->lost || capture == 0;
         return error;
+    }
     if (capture == 0) {
         order->queued = true;
         order->stream = order->begun.stream;

@@ -12,6 +12,7 @@ struct tri_nccl_order {
     cudaEvent_t event, captured_event;
     bool queued;      /* `event` was recorded, */
     uint64_t stream;  /* on this stream */
+    bool lost;        /* of some call nobody will ever know that it has ended for good */
     uint64_t capture; /* `captured_event` was recorded in this capture; 0: never */
 
     /* The call that has begun. Streams are told apart by the driver's numbers, which no other stream

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/debug.h"
 #include "csrc/base/log.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
@@ -289,6 +290,15 @@ static const char *make(struct tri_nccl_push *push, const struct ranks *ranks, s
     return make_orders(ranks, push->size) == cudaSuccess ? NULL : "CUDA made no events";
 }
 
+static void log_memory(const struct tri_nccl_push *push)
+{
+    if (tri_debug())
+        tri_log(
+            TRIB_LOG_INFO,
+            "allocated %zu bytes on the device of each of %d ranks, by which they reach each other",
+            push->scratch[0].bytes + LANES * sizeof *push->own[0], (int)push->size);
+}
+
 /* All ranks have come, and none of them makes a call yet. */
 static struct tri_nccl_push *set_up(int32_t size, const struct ranks *ranks, size_t budget)
 {
@@ -304,8 +314,10 @@ static struct tri_nccl_push *set_up(int32_t size, const struct ranks *ranks, siz
     }
     tri_nccl_restore_capture(before);
     tri_nccl_free_pinned(flag);
-    if (why == NULL)
+    if (why == NULL) {
+        log_memory(push);
         return push;
+    }
     free(push);
     (void)cudaGetLastError();
     tri_log(TRIB_LOG_INFO, "NCCL serves all calls of a communicator of %d ranks: %s", (int)size,
@@ -367,18 +379,40 @@ trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n)
 
 /* -------------------------------------------------------------------------------------- the end */
 
+/* False: nobody knows. */
+static bool wait_for_rank(const struct tri_transport *rank, struct tri_nccl_device_guard *guard)
+{
+    return !rank->order.lost && tri_nccl_switch_device(guard, rank->device) == TRIB_OK &&
+           tri_nccl_order_wait(&rank->order, rank->stream) == cudaSuccess &&
+           cudaStreamSynchronize(rank->stream) == cudaSuccess;
+}
+
+/* Its kernels may still run: they read the abort flag, too. */
+static void keep_memory(const struct tri_nccl_local *local)
+{
+    tri_abort_keep_flag(local->state);
+    tri_log(TRIB_LOG_WARN,
+            "memory by which %d ranks reach each other is never freed: CUDA does not tell whether "
+            "their calls have ended",
+            (int)local->ranks->size);
+}
+
 void tri_nccl_push_free(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
     struct tri_nccl_push *push = local->push;
-    if (push == NULL || tri_nccl_push_device(&guard, local->ranks->device) != TRIB_OK)
+    if (push == NULL)
         return;
-    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
-        if (tri_nccl_switch_device(&guard, rank->device) == TRIB_OK &&
-            tri_nccl_order_wait(&rank->order, rank->stream) == cudaSuccess)
-            (void)cudaStreamSynchronize(rank->stream);
-    free_memory(push);
-    tri_nccl_pop_device(&guard);
+    bool ended = tri_nccl_push_device(&guard, local->ranks->device) == TRIB_OK;
+    const bool pushed = ended;
+    for (const struct tri_transport *rank = local->ranks; rank != NULL && ended; rank = rank->next)
+        ended = wait_for_rank(rank, &guard);
+    if (ended)
+        free_memory(push);
+    else
+        keep_memory(local);
+    if (pushed)
+        tri_nccl_pop_device(&guard);
     free(push);
     local->push = NULL;
 }

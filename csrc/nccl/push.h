@@ -18,8 +18,9 @@ struct tri_nccl_push;
  * of an abort. The caller is registered with the abort state. */
 trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
 
-/* Wait for the queued calls of all ranks of `local`, then free it. The communicator was aborted, or
- * its calls have ended, and no graph repeats them. */
+/* Wait for the queued calls of all ranks of `local`, then free it; or keep its memory for ever, if CUDA
+ * does not tell that they have ended. The communicator was aborted, or its calls have ended, and no graph
+ * repeats them. */
 void tri_nccl_push_free(struct tri_nccl_local *local);
 
 /* Does push serve the call, the only one of its transport in a batch? The same on all ranks. */

@@ -13,8 +13,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "tributary.h"
-
 enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
 
 /* ------------------------------------------------------------------------------ for the tests */
@@ -72,7 +70,7 @@ int fake_waiting_for_graphs(void);
 int fake_user_objects(void);
 /* While held, calls of this kind wait inside; FAKE_EVENT: no event completes; FAKE_PROBE: queries of
  * events; FAKE_RECLAIM: no communicator is freed; FAKE_FINALIZE: what was queued has not begun, which
- * an abort does not end either. */
+ * an abort does not end either; FAKE_MAPPING: no memory that devices could map is made. */
 enum fake_call {
     FAKE_FREE,
     FAKE_HOST_ALLOC,
@@ -81,6 +79,7 @@ enum fake_call {
     FAKE_PROBE,
     FAKE_RECLAIM,
     FAKE_FINALIZE,
+    FAKE_MAPPING,
     FAKE_CALLS
 };
 void fake_hold(enum fake_call call, bool held);
@@ -88,6 +87,24 @@ void fake_hold(enum fake_call call, bool held);
 void fake_pass_events(long n);
 /* The number of threads that wait inside such calls now. */
 int fake_waiting(enum fake_call call);
+/* Devices reach each other's memory from now on, by NVLink or by PCI Express. Before the first call
+ * none does. */
+void fake_reach(bool reaches, bool by_nvlink);
+/* What makes mappings: of the calls from now on, number `n` (0 is the next) fails; -1: none. */
+void fake_fail_mapping(int n);
+/* What was created, reserved or mapped for several devices, and is there yet. */
+int fake_mappings(void);
+/* What mapped memory is a multiple of; of twice as much on device FAKE_COARSE. */
+enum { FAKE_GRANULARITY = 1 << 16, FAKE_COARSE = 7 };
+/* Calls of collectives, sends and receives that NCCL has got. */
+long fake_nccl_calls(void);
+/* On this device no stream can be made; -1: on each. */
+void fake_fail_streams(int device);
+/* How often a stream was made to wait for an event. */
+long fake_event_waits(void);
+/* Events that were made and not destroyed; and how many more can be made, -1: any number. */
+int fake_events(void);
+void fake_allow_events(int n);
 /* Allocated blocks of memory. */
 int fake_blocks(void);
 /* How often the driver has been asked about an address. */
@@ -112,28 +129,6 @@ void fake_fail_user_objects(bool fails);
 void fake_fail_abort(bool fails);
 /* While false, no thread can be started. */
 void fake_allow_threads(bool allowed);
-/* While true, every device reaches the memory of the others, so that push serves small allreduces of a
- * program that has fake_push; while false, the first state, none does. */
-void fake_reach(bool reaches);
-/* push of a table of kernels: `kernel` gets the parts of all ranks. */
-struct tri_push;
-typedef trib_status fake_push_kernel(const struct tri_push *call, trib_stream stream);
-trib_status fake_push(const struct tri_push *call, fake_push_kernel *kernel, trib_stream stream);
-/* While true, push without a deadline waits inside the call for all ranks, so that the kernels behind it,
- * which run at once, find its results: each rank needs a thread of its own. */
-void fake_push_waits(bool waits);
-/* While true, what push writes does not arrive. */
-void fake_lose_writes(bool loses);
-/* Memory for several devices: so many more allocations succeed, -1: all. How much there is: allocations
- * and reserved ranges. */
-void fake_peer_memory_left(int n);
-int fake_peer_memory(void);
-/* While false, the driver does not number streams. */
-void fake_number_streams(bool numbers);
-/* The next stream gets the address of this one, which is destroyed before. */
-void fake_reuse_stream(cudaStream_t stream);
-/* How many collectives, sends and receives NCCL got. */
-long fake_operations(void);
 /* The context of this device cannot be created; call it before anything has used the device. -1:
  * every context can. */
 void fake_break(int device);
@@ -164,17 +159,17 @@ bool fake_done(const struct fake_world *world, int rank, long sequence); /* the 
 /* Queue it on `stream`, which is not NULL. The lock is held. */
 void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence);
 int fake_stream_device(cudaStream_t stream);
-unsigned long long fake_stream_number(cudaStream_t stream);
-/* The same for push: call `sequence` of a lane. The lock is held. */
-struct fake_lane;
-void fake_queue_push(cudaStream_t stream, const struct fake_lane *lane, long sequence);
-bool fake_push_done(const struct fake_lane *lane, long sequence);
-/* The driver's functions that fake_peers has; NULL: none of that name. */
-typedef void fake_function(void);
-fake_function *fake_peer_function(const char *name);
 /* If a graph captures the stream, each launch of it will run `run` with a copy of `argument`. */
 bool fake_record(cudaStream_t stream, void (*run)(void *argument), const void *argument,
                  size_t bytes);
+/* Queue work on the stream, or have each launch of the graph do so that captures it. `run` is called
+ * under the lock, when all before it has ended: at once, if nothing waits. */
+struct fake_work_kind;
+void fake_submit(cudaStream_t stream, const struct fake_work_kind *kind, const void *argument,
+                 size_t bytes);
+void fake_run(cudaStream_t stream, void (*run)(void *argument), const void *argument, size_t bytes);
+/* Does the device reach these bytes, all mapped as one? The lock is held. */
+bool fake_reaches(int device, const void *begin, size_t bytes);
 /* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The
  * lock is held. */
 struct fake_graph *fake_capturing(cudaStream_t stream);

@@ -1,7 +1,6 @@
 /* The fake's CUDA: contexts, memory, streams, events. */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,8 @@
 #include <time.h>
 
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_mapping.h"
+#include "tests/nccl_fake/fake_work.h"
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
@@ -240,6 +241,8 @@ cudaError_t cudaFree(void *data)
     fake_pass(FAKE_FREE);
     struct block *block = block_of((uintptr_t)data);
     const bool known = block != NULL && block->start == data;
+    if (known && fake_in_use(block->start, block->size))
+        fake_die("memory is freed while a stream uses it");
     if (known) {
         free(block->start);
         block->start = NULL;
@@ -266,16 +269,27 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     const struct copy copy = {dst, src, bytes};
     (void)kind;
     need_context();
-    if (!fake_record(stream, run_copy, &copy, sizeof copy))
-        memmove(dst, src, bytes);
+    fake_run(stream, run_copy, &copy, sizeof copy);
     return cudaSuccess;
+}
+
+struct filling {
+    void *dst;
+    int value;
+    size_t bytes;
+};
+
+static void run_filling(void *argument)
+{
+    const struct filling *filling = argument;
+    memset(filling->dst, filling->value, filling->bytes);
 }
 
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
+    const struct filling filling = {dst, value, bytes};
     need_context();
-    memset(dst, value, bytes);
+    fake_run(stream, run_filling, &filling, sizeof filling);
     return cudaSuccess;
 }
 
@@ -338,26 +352,49 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr point
 enum { DEPTH = 64 };
 struct stream {
     int device;
-    struct fake_graph *graph;  /* which captures it, or NULL */
-    struct stream *next;       /* of that graph */
-    long steps;                /* that it has captured; */
-    bool joined;               /* another stream waits for them all */
-    cudaStream_t after;        /* as fake_after says */
-    unsigned long long number; /* the driver's */
+    bool gone;                 /* destroyed: it waits for the next that is made */
+    unsigned long long number; /* no other one ever has it */
+    struct fake_line line;
+    struct stream *older;     /* all that were ever made */
+    struct fake_graph *graph; /* which captures it, or NULL */
+    struct stream *next;      /* of that graph */
+    long steps;               /* that it has captured; */
+    bool joined;              /* another stream waits for them all */
+    cudaStream_t after;       /* as fake_after says */
     int n;
     struct pending {
         struct fake_world *world;
         int rank;
         long sequence;
-        const struct fake_lane *lane; /* NULL: it is NCCL's */
     } pending[DEPTH];
 };
 
-/* Completes at once, unless FAKE_EVENT is held, or `order` is above what fake_pass_events allows. */
+static struct stream *streams;
+static struct stream defaults[FAKE_DEVICES];
+
+static struct stream *stream_at(cudaStream_t handle)
+{
+    const int device = fake_current() < 0 ? 0 : fake_current();
+    return handle == NULL ? &defaults[device] : (struct stream *)handle;
+}
+
+/* The default stream is that of the current device. */
+static struct fake_line *line_of(cudaStream_t handle)
+{
+    struct stream *stream = stream_at(handle);
+    if (stream->gone)
+        fake_die("a stream is used that was destroyed");
+    return &stream->line;
+}
+
+/* Completes with what its stream's line had by then, unless FAKE_EVENT is held, or `order` is above
+ * what fake_pass_events allows. What NCCL has queued does not count. */
 struct event {
     bool recorded;
-    unsigned long long capture; /* in which it was; 0: none */
-    long steps;                 /* of its stream by then */
+    const struct fake_line *line; /* of its stream, NULL: none, */
+    long until;                   /* and how many works that had been given */
+    unsigned long long capture;   /* in which it was; 0: none */
+    long steps;                   /* of its stream by then */
     cudaStream_t stream;
     long order; /* 0: recorded while all passed */
 };
@@ -372,8 +409,11 @@ struct fake_graph {
     struct fake_graph *next; /* in capture */
     struct stream *streams;  /* which it captures, the first one last */
     struct step {
-        void (*run)(void *argument);
-        void *argument; /* its own */
+        void (*run)(void *argument);       /* at the launch; or, if not NULL, */
+        const struct fake_work_kind *kind; /* what the launch queues; or */
+        bool queued;                       /* `run` is queued, too */
+        void *argument;                    /* its own */
+        size_t bytes;
     } *steps;
     size_t nsteps;
     int n;
@@ -453,22 +493,47 @@ void fake_capture_end(cudaStream_t stream)
     pthread_mutex_unlock(&fake_lock);
 }
 
-bool fake_record(cudaStream_t handle, void (*run)(void *argument), const void *argument,
-                 size_t bytes)
+/* The lock is held. */
+static bool record_step(cudaStream_t handle, struct step step, const void *argument, size_t bytes)
 {
-    pthread_mutex_lock(&fake_lock);
     struct stream *stream = (struct stream *)handle;
     struct fake_graph *graph = fake_capturing(handle);
     if (graph != NULL) {
-        struct step step = {run, malloc(bytes)};
+        step.argument = malloc(bytes);
+        step.bytes = bytes;
         memcpy(step.argument, argument, bytes);
         graph->steps = realloc(graph->steps, (graph->nsteps + 1) * sizeof step);
         graph->steps[graph->nsteps++] = step;
         stream->steps++;
         stream->joined = false;
     }
-    pthread_mutex_unlock(&fake_lock);
     return graph != NULL;
+}
+
+bool fake_record(cudaStream_t stream, void (*run)(void *argument), const void *argument,
+                 size_t bytes)
+{
+    pthread_mutex_lock(&fake_lock);
+    const bool captured = record_step(stream, (struct step){.run = run}, argument, bytes);
+    pthread_mutex_unlock(&fake_lock);
+    return captured;
+}
+
+void fake_submit(cudaStream_t stream, const struct fake_work_kind *kind, const void *argument,
+                 size_t bytes)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (!record_step(stream, (struct step){.kind = kind}, argument, bytes))
+        fake_line_add(line_of(stream), kind, argument, bytes);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_run(cudaStream_t stream, void (*run)(void *argument), const void *argument, size_t bytes)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (!record_step(stream, (struct step){.run = run, .queued = true}, argument, bytes))
+        fake_line_run(line_of(stream), run, argument, bytes);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 void fake_graph_retain(struct fake_graph *graph, cudaHostFn_t gone, void *argument)
@@ -518,52 +583,33 @@ void fake_graph_destroy(struct fake_graph *graph)
 
 /* ------------------------------------------------------------------------------ work of streams */
 
-/* Remove completed work from the queue. The lock is held. */
+/* Remove completed work of NCCL from the queue; true if there is no other work either. The lock is
+ * held. */
 static bool idle(struct stream *stream)
 {
     int left = 0;
+    fake_progress();
     for (int i = 0; i < stream->n; i++) {
         const struct pending *work = &stream->pending[i];
-        if (work->lane != NULL ? !fake_push_done(work->lane, work->sequence)
-                               : !fake_done(work->world, work->rank, work->sequence))
+        if (!fake_done(work->world, work->rank, work->sequence))
             stream->pending[left++] = *work;
     }
     stream->n = left;
-    return left == 0;
+    return left == 0 && stream->line.first == NULL;
 }
 
-static void queue(struct stream *stream, const struct pending *work)
+void fake_queue(cudaStream_t handle, struct fake_world *world, int rank, long sequence)
 {
-    if (!idle(stream) && stream->n == DEPTH)
+    struct stream *stream = (struct stream *)handle;
+    (void)idle(stream);
+    if (stream->n == DEPTH)
         fake_die("a stream of the fake is full");
-    stream->pending[stream->n++] = *work;
-}
-
-void fake_queue(cudaStream_t stream, struct fake_world *world, int rank, long sequence)
-{
-    const struct pending work = {world, rank, sequence, NULL};
-    queue((struct stream *)stream, &work);
-}
-
-void fake_queue_push(cudaStream_t stream, const struct fake_lane *lane, long sequence)
-{
-    const struct pending work = {NULL, 0, sequence, lane};
-    queue((struct stream *)stream, &work);
+    stream->pending[stream->n++] = (struct pending){world, rank, sequence};
 }
 
 int fake_stream_device(cudaStream_t stream)
 {
     return ((struct stream *)stream)->device;
-}
-
-/* A question that spoils the capture in which the stream is. */
-unsigned long long fake_stream_number(cudaStream_t stream)
-{
-    pthread_mutex_lock(&fake_lock);
-    spoiled += fake_capturing(stream) != NULL;
-    const unsigned long long number = ((const struct stream *)stream)->number;
-    pthread_mutex_unlock(&fake_lock);
-    return number;
 }
 
 static _Atomic long stream_queries;
@@ -583,24 +629,49 @@ static CUresult stream_device(CUstream stream, CUdevice *device)
     return result;
 }
 
-static _Atomic(struct stream *) reborn; /* whose memory the next stream gets */
+static _Atomic int streamless = -1;
 
-void fake_reuse_stream(cudaStream_t stream)
+void fake_fail_streams(int device)
 {
-    reborn = (struct stream *)stream;
+    streamless = device;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
 {
+    static unsigned long long numbers;
     (void)flags;
     need_context();
-    static _Atomic unsigned long long numbers;
-    struct stream *stream =
-        reborn != NULL ? atomic_exchange(&reborn, NULL) : malloc(sizeof *stream);
-    *stream = (struct stream){.device = fake_current()};
+    if (fake_current() == streamless)
+        return cudaErrorMemoryAllocation;
+    pthread_mutex_lock(&fake_lock);
+    struct stream *stream = streams;
+    while (stream != NULL && (!stream->gone || stream->line.first != NULL))
+        stream = stream->older;
+    if (stream == NULL) {
+        stream = calloc(1, sizeof *stream);
+        stream->older = streams;
+        streams = stream;
+    }
+    stream->gone = false;
     stream->number = ++numbers;
+    stream->device = fake_current();
+    stream->after = NULL;
+    stream->graph = NULL;
+    stream->n = 0;
+    pthread_mutex_unlock(&fake_lock);
     *out = (cudaStream_t)stream;
     return cudaSuccess;
+}
+
+static CUresult stream_id(CUstream stream, unsigned long long *out)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (fake_capturing(stream) != NULL)
+        spoiled++;
+    (void)line_of(stream);
+    *out = ((const struct stream *)stream)->number;
+    pthread_mutex_unlock(&fake_lock);
+    return CUDA_SUCCESS;
 }
 
 static cudaError_t wait_error; /* guarded by fake_lock */
@@ -629,6 +700,21 @@ static bool is_captured(cudaStream_t stream)
     return captured;
 }
 
+/* Nobody tells that an abort flag was raised. */
+static void wait_for(const struct fake_line *line)
+{
+    struct timespec until;
+    if (line->first == NULL) {
+        fake_wait();
+        return;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&fake_changed, &fake_lock, &until);
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
@@ -637,7 +723,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_QUERY);
-    const bool done = stream == NULL || idle((struct stream *)stream);
+    (void)line_of(stream);
+    const bool done = idle(stream_at(stream));
     pthread_mutex_unlock(&fake_lock);
     return answered(done ? cudaSuccess : cudaErrorNotReady);
 }
@@ -648,16 +735,20 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (is_captured(stream))
         return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&fake_lock);
-    while (stream != NULL && !idle((struct stream *)stream))
-        fake_wait();
+    const struct fake_line *line = line_of(stream);
+    while (!idle(stream_at(stream)))
+        wait_for(line);
     pthread_mutex_unlock(&fake_lock);
     return answered(cudaSuccess);
 }
 
+/* What it has to do goes on. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    if (reborn != (struct stream *)stream)
-        free((struct stream *)stream);
+    pthread_mutex_lock(&fake_lock);
+    (void)line_of(stream);
+    ((struct stream *)stream)->gone = true;
+    pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }
 
@@ -684,15 +775,29 @@ static cudaError_t wait_across(struct stream *stream, const struct event *event)
     return cudaSuccess;
 }
 
+static long event_waits;
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
     (void)flags;
     pthread_mutex_lock(&fake_lock);
-    const cudaError_t error = wait_across((struct stream *)stream, (const struct event *)event);
+    const struct event *after = (const struct event *)event;
+    const cudaError_t error = wait_across((struct stream *)stream, after);
+    event_waits++;
+    if (error == cudaSuccess && after->recorded && after->capture == 0 && after->line != NULL)
+        fake_line_await(line_of(stream), after->line, after->until);
     if (stream != NULL)
-        ((struct stream *)stream)->after = ((const struct event *)event)->stream;
+        ((struct stream *)stream)->after = after->stream;
     pthread_mutex_unlock(&fake_lock);
     return error;
+}
+
+long fake_event_waits(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const long n = event_waits;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
 }
 
 cudaStream_t fake_after(cudaStream_t stream)
@@ -747,15 +852,22 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
     return cudaSuccess;
 }
 
-/* What it does is done at once, in the order of the captured calls. */
+/* What it does is done, or queued, in the order of the captured calls. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     const struct fake_graph *graph = (const struct fake_graph *)exec;
     need_context();
     if (is_captured(stream))
         fake_die("a graph of the fake has no child graphs");
-    for (size_t i = 0; i < graph->nsteps; i++)
-        graph->steps[i].run(graph->steps[i].argument);
+    for (size_t i = 0; i < graph->nsteps; i++) {
+        const struct step *step = &graph->steps[i];
+        if (step->kind != NULL)
+            fake_submit(stream, step->kind, step->argument, step->bytes);
+        else if (step->queued)
+            fake_run(stream, step->run, step->argument, step->bytes);
+        else
+            step->run(step->argument);
+    }
     return cudaSuccess;
 }
 
@@ -890,17 +1002,49 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     return cudaSuccess;
 }
 
+static int events, events_left = -1;
+
+int fake_events(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int n = events;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
+void fake_allow_events(int n)
+{
+    pthread_mutex_lock(&fake_lock);
+    events_left = n;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
 {
     (void)flags;
     need_context();
     *out = (cudaEvent_t)calloc(1, sizeof(struct event));
-    return cudaSuccess;
+    pthread_mutex_lock(&fake_lock);
+    const bool good = events_left != 0;
+    events_left -= events_left > 0;
+    events += good;
+    pthread_mutex_unlock(&fake_lock);
+    if (good)
+        return cudaSuccess;
+    free((struct event *)*out);
+    *out = NULL;
+    return cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *out)
 {
     return cudaEventCreateWithFlags(out, 0);
+}
+
+static bool has_passed(const struct event *event)
+{
+    fake_progress();
+    return event->line == NULL || event->line->ended >= event->until;
 }
 
 static bool record_fails;
@@ -930,6 +1074,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (!fails)
         *(struct event *)event = (struct event){
             .recorded = true,
+            .line = line_of(stream),
+            .until = line_of(stream)->queued,
             .capture = fake_capturing(stream) == NULL ? 0 : fake_capturing(stream)->id,
             .steps = stream == NULL ? 0 : ((const struct stream *)stream)->steps,
             .stream = stream,
@@ -940,9 +1086,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    (void)event;
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_EVENT);
+    while (!has_passed((const struct event *)event))
+        wait_for(((const struct event *)event)->line);
     pthread_mutex_unlock(&fake_lock);
     return answered(cudaSuccess);
 }
@@ -954,7 +1101,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     fake_pass(FAKE_PROBE);
     const long order = ((const struct event *)event)->order;
     const bool captured = ((const struct event *)event)->capture != 0;
-    const bool passed = !held[FAKE_EVENT] && (events_passed < 0 || order <= events_passed);
+    const bool passed = !held[FAKE_EVENT] && (events_passed < 0 || order <= events_passed) &&
+                        has_passed((const struct event *)event);
     pthread_mutex_unlock(&fake_lock);
     return captured ? cudaErrorCapturedEvent : answered(passed ? cudaSuccess : cudaErrorNotReady);
 }
@@ -973,6 +1121,9 @@ cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t start, cudaEvent_t end)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     free((struct event *)event);
+    pthread_mutex_lock(&fake_lock);
+    events -= event != NULL;
+    pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
 }
 
@@ -1018,6 +1169,15 @@ static cudaError_t entry_point(const char *symbol, void **out,
         {"cuGetErrorString", (void (*)(void))error_string},
         {"cuStreamGetDevice", (void (*)(void))stream_device},
         {"cuStreamIsCapturing", (void (*)(void))stream_capturing},
+        {"cuStreamGetId", (void (*)(void))stream_id},
+        {"cuMemGetAllocationGranularity", (void (*)(void))fake_mem_granularity},
+        {"cuMemCreate", (void (*)(void))fake_mem_create},
+        {"cuMemRelease", (void (*)(void))fake_mem_release},
+        {"cuMemAddressReserve", (void (*)(void))fake_mem_reserve},
+        {"cuMemAddressFree", (void (*)(void))fake_mem_unreserve},
+        {"cuMemMap", (void (*)(void))fake_mem_map},
+        {"cuMemUnmap", (void (*)(void))fake_mem_unmap},
+        {"cuMemSetAccess", (void (*)(void))fake_mem_set_access},
     };
     *out = NULL;
     *answer = cudaDriverEntryPointSymbolNotFound;
@@ -1025,11 +1185,6 @@ static cudaError_t entry_point(const char *symbol, void **out,
         if (strcmp(known[i].name, symbol) != 0)
             continue;
         memcpy(out, &known[i].function, sizeof *out);
-        *answer = cudaDriverEntryPointSuccess;
-    }
-    fake_function *const peers = fake_peer_function(symbol);
-    if (peers != NULL) {
-        memcpy(out, &peers, sizeof *out);
         *answer = cudaDriverEntryPointSuccess;
     }
     return cudaSuccess;

@@ -1,4 +1,5 @@
-/* CPU kernels as CUDA's: they run at once, or in each launch of the graph that captures their stream. */
+/* CPU kernels as CUDA's: they run at once, or behind a push that waits, or in each launch of the graph
+ * that captures their stream. */
 #include "tests/nccl_fake/fake_kernels.h"
 
 #include <stdatomic.h>
@@ -8,6 +9,7 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_push.h"
 
 /* pack and unpack: with the slices, as CUDA has the arguments of a kernel. */
 struct slices {
@@ -23,8 +25,7 @@ struct slices {
 static trib_status run(void (*function)(void *argument), void *argument, size_t bytes,
                        trib_stream stream)
 {
-    if (!fake_record(stream, function, argument, bytes))
-        function(argument);
+    fake_run(stream, function, argument, bytes);
     return TRIB_OK;
 }
 
@@ -184,11 +185,6 @@ static trib_status scale(void *dst, const void *src, size_t count, trib_dtype dt
     return run(run_scale, &of, sizeof of, stream);
 }
 
-static trib_status push(const struct tri_push *call, trib_stream stream)
-{
-    return fake_push(call, tri_kernels_cpu.push, stream);
-}
-
 const struct tri_kernels tri_kernels_cuda = {.name = "fake",
                                              .pack = pack,
                                              .unpack = unpack,
@@ -197,4 +193,4 @@ const struct tri_kernels tri_kernels_cuda = {.name = "fake",
                                              .unpack_kept = unpack_kept,
                                              .commit = commit,
                                              .scale = scale,
-                                             .push = push};
+                                             .push = fake_push};

@@ -74,21 +74,12 @@ static bool graph;
 static int waiting_for_graphs; /* threads */
 static unsigned int ids;
 static struct fake_factor last_factor;
-static long operations;
 static struct fake_config last_config;
 
 int fake_communicators(void)
 {
     pthread_mutex_lock(&fake_lock);
     const int n = communicators;
-    pthread_mutex_unlock(&fake_lock);
-    return n;
-}
-
-long fake_operations(void)
-{
-    pthread_mutex_lock(&fake_lock);
-    const long n = operations;
     pthread_mutex_unlock(&fake_lock);
     return n;
 }
@@ -247,14 +238,16 @@ static void free_one(ncclComm_t comm)
     communicators--;
 }
 
-/* All at once. A proxy thread must not run by then, unless its rank is the only one here. */
+/* All at once. A proxy thread with connections must not run by then, unless its rank is the only one
+ * here. */
 static void free_all(const struct fake_world *world)
 {
     int n = 0, running = 0;
     for (int rank = 0; rank < world->size; rank++) {
         const ncclComm_t comm = world->comms[rank];
         n += comm != NULL;
-        running += comm != NULL && (comm->proxy_ends_ns == 0 || comm->proxy_ends_ns > tri_now_ns());
+        running += comm != NULL && world->connected[rank] &&
+                   (comm->proxy_ends_ns == 0 || comm->proxy_ends_ns > tri_now_ns());
     }
     freed_early += n > 1 && running > 0;
     for (int rank = 0; rank < world->size; rank++)
@@ -306,10 +299,8 @@ static void begin(const struct task *task)
     check(task->comm);
     if (task->kind == JOIN)
         arrive(world_of(&task->id, task->comm->size), task->comm);
-    if (task->kind == OPERATE) {
+    if (task->kind == OPERATE)
         task->comm->world->connected[task->comm->rank] = true;
-        operations++;
-    }
     if (task->kind == OPERATE || task->kind == FINALIZE)
         task->comm->inside++;
     pthread_cond_broadcast(&fake_changed);
@@ -652,6 +643,16 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 /* ---------------------------------------------------------------------------------- collectives */
 
+static long calls; /* guarded by fake_lock */
+
+long fake_nccl_calls(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const long n = calls;
+    pthread_mutex_unlock(&fake_lock);
+    return n;
+}
+
 static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stream)
 {
     on_device();
@@ -661,6 +662,7 @@ static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stre
         fake_die("an operation is issued on another device's stream");
     pthread_mutex_lock(&fake_lock);
     const ncclResult_t error = async_errors[comm->rank];
+    calls++;
     pthread_mutex_unlock(&fake_lock);
     if (error != ncclSuccess)
         return error;

@@ -1,0 +1,22 @@
+/* The fake's push: member `push` of a table of kernels. */
+#ifndef TRI_TESTS_NCCL_FAKE_PUSH_H
+#define TRI_TESTS_NCCL_FAKE_PUSH_H
+
+#include "kernels/push.h"
+
+trib_status fake_push(const struct tri_push *job, trib_stream stream);
+
+/* Calls that all ranks have made, captured ones as often as they were launched; and the parts of
+ * ranks that were launched or captured. */
+long fake_pushes(void);
+long fake_push_launches(void);
+
+/* From now on what a rank stores in another one's memory is lost, or a wrong result arrives. Who has
+ * no patience for ever gives up at once. */
+enum fake_pushing { FAKE_PUSH_WORKS, FAKE_PUSH_LOSES, FAKE_PUSH_GARBLES };
+void fake_push_as(enum fake_pushing how);
+
+/* Of the launches from now on, number `n` (0 is the next) fails; -1: none. */
+void fake_fail_push(long n);
+
+#endif

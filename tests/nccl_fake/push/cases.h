@@ -1,0 +1,16 @@
+/* The cases, a function for each file. */
+#ifndef TRI_TESTS_NCCL_FAKE_PUSH_CASES_H
+#define TRI_TESTS_NCCL_FAKE_PUSH_CASES_H
+
+void push_limits(void);
+void push_calls(void);
+void push_streams(void);
+void push_graphs(void);
+void push_absent(void);
+void push_ends(void);
+void push_closes(void);
+void push_children(void);
+void push_kept(void);
+void push_graphs_kept(void);
+
+#endif

@@ -1,0 +1,288 @@
+/* Ranks whose small allreduces push serves, through the whole library over the fake. */
+#include "tests/nccl_fake/push/fixture.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "csrc/backend.h"
+#include "csrc/base/half.h"
+#include "tests/nccl_fake/fake_kernels.h"
+#include "tests/nccl_fake/fake_work.h"
+
+extern const struct tri_backend tri_backend_nccl;
+extern const struct tri_kernels tri_kernels_cuda;
+
+static struct tri_backend backend;
+/* In place of csrc/backends.c, which the linker then leaves out. */
+const struct tri_backend *const tri_backends[] = {&backend, NULL};
+
+const struct tri_backend *tri_backend_find(const char *name)
+{
+    return strcmp(name, backend.name) == 0 ? &backend : NULL;
+}
+
+/* ------------------------------------------------------------------------------------ the cases */
+
+static int events, blocks, mappings;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static int refusals, allocations;
+static char refusal[256];
+
+static void take_line(void *context, int32_t level, const char *line)
+{
+    (void)context;
+    if (level != TRIB_LOG_INFO)
+        return;
+    pthread_mutex_lock(&log_lock);
+    allocations += strstr(line, "by which they reach each other") != NULL;
+    if (strstr(line, "NCCL serves all calls") == NULL) {
+        pthread_mutex_unlock(&log_lock);
+        return;
+    }
+    refusals++;
+    (void)strncpy(refusal, line, sizeof refusal - 1);
+    pthread_mutex_unlock(&log_lock);
+}
+
+int push_refusals(const char *words)
+{
+    pthread_mutex_lock(&log_lock);
+    const int n = refusals;
+    CHECK_MSG(n == 0 || words == NULL || strstr(refusal, words) != NULL, "the log says: %s",
+              refusal);
+    pthread_mutex_unlock(&log_lock);
+    return n;
+}
+
+int push_allocations(void)
+{
+    pthread_mutex_lock(&log_lock);
+    const int n = allocations;
+    pthread_mutex_unlock(&log_lock);
+    return n;
+}
+
+/* What the library keeps for ever is there before the first case. */
+static void set_up(void)
+{
+    static struct tri_kernels kernels;
+    trib_comm *comm = NULL;
+    trib_id id;
+    kernels = tri_kernels_cuda;
+    kernels.forget = tri_kernels_cpu.forget;
+    kernels.sparse = tri_kernels_cpu.sparse;
+    backend = tri_backend_nccl;
+    backend.kernels = &kernels;
+    CHECK_OK(trib_log_set(take_line, NULL, TRIB_LOG_INFO));
+    CHECK_OK(trib_id_create(&id, "nccl"));
+    CHECK_OK(trib_comm_create(&comm, &id, 0, 1, 0, NULL));
+    CHECK_OK(trib_comm_destroy(comm));
+    CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
+}
+
+void push_begin(const char *name)
+{
+    check_begin("push over a fake: %s", name);
+    if (backend.name == NULL)
+        set_up();
+    fake_reach(true, true);
+    pthread_mutex_lock(&log_lock);
+    refusals = 0;
+    pthread_mutex_unlock(&log_lock);
+    events = fake_events();
+    blocks = fake_blocks();
+    mappings = fake_mappings();
+}
+
+void push_keep(int kept_mappings, int kept_blocks)
+{
+    mappings += kept_mappings;
+    blocks += kept_blocks;
+}
+
+void push_end(void)
+{
+    CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
+    CHECK_MSG(fake_communicators() == 0, "%d communicators are not freed", fake_communicators());
+    CHECK_MSG(fake_mappings() == mappings, "%d mappings and what they need are left",
+              fake_mappings() - mappings);
+    CHECK_MSG(fake_events() == events, "%d events are left", fake_events() - events);
+    CHECK_MSG(fake_blocks() == blocks, "%d blocks are left", fake_blocks() - blocks);
+    CHECK_MSG(fake_freed_early() == 0, "%d communicators are freed early", fake_freed_early());
+    CHECK_MSG(fake_spoiled() == 0, "%d calls spoil a capture", fake_spoiled());
+    check_end();
+}
+
+/* ------------------------------------------------------------------------------------ the ranks */
+
+static bool prepare(struct push_ranks *ranks, int size, size_t bytes)
+{
+    bool good = true;
+    memset(ranks, 0, sizeof *ranks);
+    ranks->size = size;
+    for (int rank = 0; rank < size && good; rank++)
+        good = CHECK_OK(trib_device_get(&ranks->devices[rank], "nccl", rank)) &&
+               CHECK_OK(trib_stream_create(&ranks->streams[rank], ranks->devices[rank])) &&
+               CHECK_OK(trib_device_alloc(&ranks->data[rank], ranks->devices[rank], bytes));
+    return good;
+}
+
+bool push_open(struct push_ranks *ranks, int size, size_t bytes, const trib_options *options)
+{
+    trib_group *group = NULL;
+    trib_options named = TRIB_OPTIONS_INIT;
+    if (options != NULL)
+        named = *options;
+    named.backend = "nccl";
+    const bool good = prepare(ranks, size, bytes) &&
+                      CHECK_OK(trib_group_create(&group, NULL, size, &named)) &&
+                      CHECK_OK(trib_group_split(ranks->comms, group));
+    (void)push_counts(ranks, -1, -1);
+    return good;
+}
+
+void push_drop(struct push_ranks *ranks)
+{
+    for (int rank = 0; rank < ranks->size; rank++) {
+        CHECK_OK(trib_device_free(ranks->devices[rank], ranks->data[rank]));
+        CHECK_OK(trib_stream_destroy(ranks->devices[rank], ranks->streams[rank]));
+    }
+}
+
+void push_close(struct push_ranks *ranks)
+{
+    for (int rank = 0; rank < ranks->size; rank++)
+        CHECK_OK(trib_comm_destroy(ranks->comms[rank]));
+    push_drop(ranks);
+}
+
+bool push_counts(struct push_ranks *ranks, long nccl, long pushes)
+{
+    const long before[2] = {ranks->nccl, ranks->pushes};
+    ranks->nccl = fake_nccl_calls();
+    ranks->pushes = fake_pushes();
+    return nccl < 0 ||
+           CHECK_MSG(ranks->nccl - before[0] == nccl && ranks->pushes - before[1] == pushes,
+                     "NCCL got %ld calls, expected %ld; push served %ld, expected %ld",
+                     ranks->nccl - before[0], nccl, ranks->pushes - before[1], pushes);
+}
+
+/* ------------------------------------------------------------------------------------- the data */
+
+/* Exact in every type, and so are sums of eight. */
+static double number(int rank, size_t i)
+{
+    return (double)(rank + 1) * (double)(i % 5 + 1);
+}
+
+static void put(void *data, trib_dtype dtype, size_t i, double x)
+{
+    switch (dtype) {
+    case TRIB_F16:
+        ((uint16_t *)data)[i] = tri_f32_to_f16((float)x);
+        break;
+    case TRIB_F32:
+        ((float *)data)[i] = (float)x;
+        break;
+    case TRIB_F64:
+        ((double *)data)[i] = x;
+        break;
+    default:
+        ((int32_t *)data)[i] = (int32_t)x;
+        break;
+    }
+}
+
+void push_fill_rank(const struct push_ranks *ranks, int rank, trib_dtype dtype, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        put(ranks->data[rank], dtype, i, number(rank, i));
+}
+
+void push_fill(const struct push_ranks *ranks, trib_dtype dtype, size_t count)
+{
+    for (int rank = 0; rank < ranks->size; rank++)
+        push_fill_rank(ranks, rank, dtype, count);
+}
+
+bool push_holds(const struct push_ranks *ranks, int rank, trib_dtype dtype, size_t count,
+                double times)
+{
+    const size_t bytes = trib_dtype_size(dtype);
+    const char *data = ranks->data[rank];
+    for (size_t i = 0; i < count; i++) {
+        double wanted[1], sum = 0;
+        for (int other = 0; other < ranks->size; other++)
+            sum += number(other, i);
+        put(wanted, dtype, 0, times * sum);
+        if (memcmp(data + i * bytes, wanted, bytes) != 0)
+            return CHECK_MSG(false, "rank %d, element %zu of %zu", rank, i, count);
+    }
+    return true;
+}
+
+bool push_summed(const struct push_ranks *ranks, trib_dtype dtype, size_t count)
+{
+    bool good = true;
+    for (int rank = 0; rank < ranks->size; rank++)
+        good = CHECK_OK(trib_comm_wait(ranks->comms[rank], ranks->streams[rank], PUSH_PLENTY_MS)) &&
+               push_holds(ranks, rank, dtype, count, 1) && good;
+    return good;
+}
+
+trib_status push_sum(const struct push_ranks *ranks, int rank, size_t count, trib_dtype dtype)
+{
+    return trib_allreduce(ranks->comms[rank], ranks->data[rank], ranks->data[rank], count, dtype,
+                          TRIB_SUM, ranks->streams[rank]);
+}
+
+bool push_works(const struct push_ranks *ranks)
+{
+    bool good = true;
+    push_fill(ranks, TRIB_F32, PUSH_N);
+    for (int rank = 0; rank < ranks->size; rank++)
+        good = CHECK_OK(push_sum(ranks, rank, PUSH_N, TRIB_F32)) && good;
+    return push_summed(ranks, TRIB_F32, PUSH_N) && good;
+}
+
+void push_each(struct push_ranks *ranks, void (*body)(int rank, int size, void *ranks))
+{
+    check_ranks(ranks->size, body, ranks);
+}
+
+void push_call_rank(int rank, int size, void *argument)
+{
+    const struct push_ranks *ranks = argument;
+    (void)size;
+    CHECK_OK(push_sum(ranks, rank, PUSH_N, TRIB_F32));
+    CHECK_OK(trib_comm_wait(ranks->comms[rank], ranks->streams[rank], PUSH_PLENTY_MS));
+}
+
+/* --------------------------------------------------------------------------------- the streams */
+
+bool push_is_done(const struct push_ranks *ranks, int rank)
+{
+    int32_t done = 0;
+    CHECK_OK(trib_stream_query(&done, ranks->devices[rank], ranks->streams[rank]));
+    return done != 0;
+}
+
+static bool is_released(void *argument)
+{
+    return !(*(struct push_held *const *)argument)->held;
+}
+
+void push_hold(struct push_held *held, trib_stream stream)
+{
+    static const struct fake_work_kind kind = {is_released, NULL};
+    held->held = true;
+    fake_submit(stream, &kind, &held, sizeof held);
+}
+
+void push_release(struct push_held *held)
+{
+    pthread_mutex_lock(&fake_lock);
+    held->held = false;
+    fake_progress();
+    pthread_mutex_unlock(&fake_lock);
+}

@@ -1,0 +1,19 @@
+/* Small allreduces by push inside one process, through the whole library over the fake of CUDA and
+ * NCCL. */
+#include "tests/check.h"
+#include "tests/nccl_fake/push/cases.h"
+
+int main(void)
+{
+    push_limits();
+    push_calls();
+    push_streams();
+    push_graphs();
+    push_absent();
+    push_ends();
+    push_closes();
+    push_children();
+    push_kept();
+    push_graphs_kept();
+    return check_finish("nccl_push_test");
+}
