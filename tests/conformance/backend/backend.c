@@ -114,7 +114,7 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
     if (!ready)
         return;
     whole_suite(&suite);
-    if (CHECK(team_split_group(&suite.team, NULL)))
+    if (size <= 16 && CHECK(team_split_group(&suite.team, NULL)))
         light_suite(&suite, "group");
     if (size <= 4 && CHECK(team_open(&suite.team, &matched)))
         light_suite(&suite, "id, matched");
