@@ -54,3 +54,14 @@ bool member_ends(const struct member *member, int ms)
     }
     return true;
 }
+
+bool member_fails(const struct member *member, int ms)
+{
+    const double end = check_now_ms() + ms;
+    while (trib_comm_status(member->comm) == TRIB_OK) {
+        if (check_now_ms() > end)
+            return false;
+        check_sleep_ms(1);
+    }
+    return true;
+}

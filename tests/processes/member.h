@@ -29,5 +29,7 @@ void member_wait(const struct member *member);
 bool member_is_done(const struct member *member);
 /* The same within `ms`. */
 bool member_ends(const struct member *member, int ms);
+/* Does the communicator end by a failure, here or of a peer that tells so, within `ms`? */
+bool member_fails(const struct member *member, int ms);
 
 #endif
