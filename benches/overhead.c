@@ -1,8 +1,8 @@
 /* Overhead: microseconds of host time to queue one small allreduce, ours beside the peer's plain
  * call, in and out of place, with the checks on and off. The two take turns, a batch each, on the
  * same threads, and take turns in being first; a batch is small enough that no queue fills up, and
- * the stream is drained after it, outside the timing. Then ours beside ours without recorder and
- * watchdog (TRIB_UNRECORDED).
+ * the stream is drained after it, outside the timing. On nccl the same with TRIB_NO_PEERS, where NCCL
+ * serves what push would. Then ours beside ours without recorder and watchdog (TRIB_UNRECORDED).
  *
  * Where threads run and where memory lies makes some 100 ns, one way or the other, for as long as
  * they live: so all of it is set up several times, with communicators and threads of its own. */
@@ -182,14 +182,14 @@ static void measure_places(struct overhead *o, struct row *rows, int setup)
 }
 
 /* One set-up. The two that are compared take turns in being created first. */
-static void set_up(struct row *rows, int setup, const char *backend, int ranks, uint32_t flags,
-                   bool beside_unrecorded)
+static void set_up(struct row *rows, int setup, const char *backend, int ranks,
+                   const trib_options *options, bool beside_unrecorded)
 {
     static struct overhead o;
     struct bench bench, unrecorded;
     if (beside_unrecorded && setup % 2 == 1)
         bench_open(&unrecorded, backend, ranks, 0, TRIB_UNRECORDED);
-    bench_open(&bench, backend, ranks, 0, flags);
+    bench_open_with(&bench, backend, ranks, 0, options);
     if (beside_unrecorded && setup % 2 == 0)
         bench_open(&unrecorded, backend, ranks, 0, TRIB_UNRECORDED);
     open_overhead(&o, &bench);
@@ -201,23 +201,30 @@ static void set_up(struct row *rows, int setup, const char *backend, int ranks, 
     bench_close(&bench);
 }
 
+/* peer_bytes: of the options; TRIB_NO_PEERS has NCCL serve the calls that push would. */
 static void compare(const char *backend, int ranks, const char *what, uint32_t flags,
-                    bool beside_unrecorded)
+                    uint64_t peer_bytes, bool beside_unrecorded)
 {
     static struct row rows[PLACES];
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = flags;
+    options.peer_bytes = peer_bytes;
     for (int setup = 0; setup < SETUPS; setup++)
-        set_up(rows, setup, backend, ranks, flags, beside_unrecorded);
+        set_up(rows, setup, backend, ranks, &options, beside_unrecorded);
     for (int place = 0; place < PLACES; place++)
         report(&rows[place], what, place);
 }
 
-static void print_headings(const char *backend, int ranks)
+/* Returns whether the backend is nccl. */
+static bool print_headings(const char *backend, int ranks)
 {
     struct bench bench;
     bench_open(&bench, backend, ranks, 0, 0);
     bench_print_setting(&bench);
     heading(bench.peer->name);
+    const bool nccl = strcmp(bench.backend, "nccl") == 0;
     bench_close(&bench);
+    return nccl;
 }
 
 int main(int argc, char **argv)
@@ -226,11 +233,16 @@ int main(int argc, char **argv)
     const char *backend = argc > 1 ? argv[1] : NULL;
     const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     rounds = argc > 3 ? bench_integer("rounds", argv[3], ROUNDS_MIN, ROUNDS) : ROUNDS;
-    print_headings(backend, ranks);
-    compare(backend, ranks, "checked", 0, false);
-    compare(backend, ranks, "unchecked", TRIB_UNCHECKED, false);
+    const bool nccl = print_headings(backend, ranks);
+    compare(backend, ranks, "checked", 0, 0, false);
+    compare(backend, ranks, "unchecked", TRIB_UNCHECKED, 0, false);
+    if (nccl) {
+        printf("with TRIB_NO_PEERS, NCCL serves both:\n");
+        compare(backend, ranks, "checked", 0, TRIB_NO_PEERS, false);
+        compare(backend, ranks, "unchecked", TRIB_UNCHECKED, TRIB_NO_PEERS, false);
+    }
     heading("unrecord");
-    compare(backend, ranks, "recorded", 0, true);
-    compare(backend, ranks, "timed", TRIB_TIMED, true);
+    compare(backend, ranks, "recorded", 0, 0, true);
+    compare(backend, ranks, "timed", TRIB_TIMED, 0, true);
     return EXIT_SUCCESS;
 }

@@ -11,9 +11,12 @@ static void unrecorded(trib_options *options)
     options->flags |= TRIB_UNRECORDED;
 }
 
+static void no_peers(trib_options *options)
+{
+    options->peer_bytes = TRIB_NO_PEERS;
+}
+
 const struct sweep_variant sweep_variants[] = {
-    {"default", NULL},
-    {"unchecked", unchecked},
-    {"unrecorded", unrecorded},
+    {"default", NULL}, {"unchecked", unchecked}, {"unrecorded", unrecorded}, {"no_peers", no_peers},
     {NULL, NULL},
 };
