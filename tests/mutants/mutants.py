@@ -36,7 +36,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-COPIED = ("csrc", "include", "kernels", "tests", "CMakeLists.txt", "LICENSE", "README.md")
+COPIED = ("benches", "csrc", "include", "kernels", "tests", "CMakeLists.txt", "LICENSE", "README.md")
 SECONDS = 120  # that a test may take
 
 
