@@ -931,16 +931,21 @@ const uint32_t *trib_sparse_outcome(const trib_sparse *sparse)
     return sparse == NULL ? NULL : &sparse->scalars->decision;
 }
 
+static trib_status check_statistics(const char *function, const trib_sparse_statistics *out)
+{
+    if (out->size == sizeof *out)
+        return TRIB_OK;
+    return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
+                    "%s: out->size is %u, expected %zu: start from TRIB_SPARSE_STATISTICS_INIT, "
+                    "and build with the header of the library that is loaded",
+                    function, out->size, sizeof *out);
+}
+
 trib_status trib_sparse_statistics_get(trib_sparse_statistics *out, trib_sparse *sparse)
 {
     NEED(out);
     NEED(sparse);
-    if (out->size != sizeof *out)
-        return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
-                        "trib_sparse_statistics_get: out->size is %u, expected %zu: start from "
-                        "TRIB_SPARSE_STATISTICS_INIT, and build with the header of the library "
-                        "that is loaded",
-                        out->size, sizeof *out);
+    TRI_TRY(check_statistics(__func__, out));
     tri_sparse_statistics(out, sparse);
     return TRIB_OK;
 }
@@ -1040,6 +1045,14 @@ trib_status trib_reducer_set_density(trib_reducer *reducer, double density)
     NOT_FORKED();
     NEED(reducer);
     return tri_reducer_set_density(reducer, density);
+}
+
+trib_status trib_reducer_statistics(trib_sparse_statistics *out, const trib_reducer *reducer)
+{
+    NEED(out);
+    NEED(reducer);
+    TRI_TRY(check_statistics(__func__, out));
+    return tri_reducer_statistics(out, reducer);
 }
 
 uint64_t trib_reducer_export_bytes(const trib_reducer *reducer)

@@ -1624,6 +1624,14 @@ TRIB_API trib_status trib_reducer_status(const trib_reducer *reducer);
  *  unless the communicator has ended. */
 TRIB_API trib_status trib_reducer_set_density(trib_reducer *reducer, double density);
 
+/** Fill `*out` with the sums over the states of all buckets, from the steps completed so far; a step
+ *  is a call of each. `count` includes what pads the gradients in their buckets; `algorithm` and
+ *  `reason` are those of the first bucket, and `residual_norm` is -1 unless every bucket has computed
+ *  its own. With TRIB_REDUCER_LEARN_ORDER the first step makes the states anew, and is not in the
+ *  sums. Only with options.sparse. Never waits. */
+TRIB_API trib_status trib_reducer_statistics(trib_sparse_statistics *out,
+                                             const trib_reducer *reducer);
+
 /** Bytes of an export: residuals of all gradients, and with momentum their velocities. 0 without
  *  options.sparse. */
 TRIB_API uint64_t trib_reducer_export_bytes(const trib_reducer *reducer);

@@ -24,7 +24,7 @@ set(csrc/peers "${base}|${libc}|${system}|${network}|csrc/peers/.*")
 set(csrc/core "${base}|${libc}|${seams}|csrc/tracer\\.h|csrc/peers/(peers|address|message|setup)\\.h|csrc/core/.*")
 set(csrc/job "${base}|${libc}|csrc/backend\\.h|csrc/peers/(accept|address|channel|mac|message|service|socket)\\.h|csrc/core/(device|lifecycle)\\.h|csrc/job/.*|(netdb|unistd|arpa/inet|netinet/in|sys/socket)\\.h")
 set(csrc/lists "${base}|${libc}|${seams}|csrc/core/.*|csrc/lists/.*")
-set(csrc/reducer "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/(state|allreduce|kept)\\.h|csrc/reducer/.*")
+set(csrc/reducer "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/(state|allreduce|kept|statistics)\\.h|csrc/reducer/.*")
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
 # An algorithm sees of sparse only what one call works with; published/ also what algorithms/
 # shares.

@@ -51,6 +51,7 @@ const struct tri_operation tri_operations[TRI_OPERATIONS] = {
     [TRI_REDUCER_WAIT] = {.name = "reducer_wait"},
     [TRI_REDUCER_STATUS] = {.name = "reducer_status"},
     [TRI_REDUCER_SET_DENSITY] = {.name = "reducer_set_density"},
+    [TRI_REDUCER_STATISTICS] = {.name = "reducer_statistics"},
     [TRI_REDUCER_EXPORT] = {.name = "reducer_export"},
     [TRI_REDUCER_IMPORT] = {.name = "reducer_import"},
     [TRI_REDUCER_DESTROY] = {.name = "reducer_destroy"},

@@ -80,6 +80,7 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
 trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms);
 trib_status tri_reducer_status(const struct trib_reducer *reducer);
 trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density);
+trib_status tri_reducer_statistics(trib_sparse_statistics *out, const struct trib_reducer *reducer);
 uint64_t tri_reducer_export_bytes(const struct trib_reducer *reducer);
 trib_status tri_reducer_export(struct trib_reducer *reducer, void *out, size_t bytes);
 trib_status tri_reducer_import(struct trib_reducer *reducer, const void *data, size_t bytes,

@@ -1,5 +1,6 @@
 #include "csrc/reducer/states.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "csrc/reducer/agree.h"
 #include "csrc/sparse/allreduce.h"
 #include "csrc/sparse/kept.h"
+#include "csrc/sparse/statistics.h"
 
 /* ---------------------------------------------------------------------------------------- life */
 
@@ -103,6 +105,41 @@ trib_status tri_reducer_set_density(struct trib_reducer *reducer, double density
         return tri_fail(status, "%s", why.text);
     }
     reducer->sparse.density = density;
+    return TRIB_OK;
+}
+
+static void add_statistics(trib_sparse_statistics *out, const struct trib_sparse *state)
+{
+    trib_sparse_statistics one = TRIB_SPARSE_STATISTICS_INIT;
+    tri_sparse_statistics(&one, state);
+    out->count += one.count;
+    out->k += one.k;
+    out->calls += one.calls;
+    out->calls_applied += one.calls_applied;
+    out->calls_non_finite += one.calls_non_finite;
+    out->selected += one.selected;
+    out->applied += one.applied;
+    out->total_selected += one.total_selected;
+    out->total_applied += one.total_applied;
+    out->words_sent += one.words_sent;
+    out->words_received += one.words_received;
+    out->bytes_sent += one.bytes_sent;
+    out->bytes_received += one.bytes_received;
+    out->fallbacks += one.fallbacks;
+    const bool both = out->residual_norm >= 0 && one.residual_norm >= 0;
+    out->residual_norm = both ? hypot(out->residual_norm, one.residual_norm) : -1;
+}
+
+trib_status tri_reducer_statistics(trib_sparse_statistics *out, const struct trib_reducer *reducer)
+{
+    if (reducer->states == NULL)
+        return tri_fail_call(reducer->comm, TRI_REDUCER_STATISTICS, TRIB_ERR_INVALID_USAGE,
+                             "the reducer was created without options.sparse");
+    *out = (trib_sparse_statistics){.size = out->size, .algorithm = "", .reason = ""};
+    if (reducer->layout.nbuckets != 0)
+        tri_sparse_statistics(out, reducer->states[0]);
+    for (size_t b = 1; b < reducer->layout.nbuckets; b++)
+        add_statistics(out, reducer->states[b]);
     return TRIB_OK;
 }
 

@@ -26,6 +26,7 @@ mod retired;
 mod slices;
 mod sparse;
 mod sparse_state;
+mod statistics;
 mod stream;
 mod turn;
 mod view;

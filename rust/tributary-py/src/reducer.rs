@@ -14,6 +14,7 @@ use crate::communicator::Communicator;
 use crate::failure::{check, Outcome};
 use crate::options::{Keywords, SparseOptions};
 use crate::owner::{without_gil, Owner};
+use crate::statistics::Statistics;
 use crate::stream::OnStream;
 use crate::work::{Applied, Kept, Last, Work};
 
@@ -237,6 +238,18 @@ impl Reducer {
             // SAFETY: this thread has the turn.
             check(unsafe { sys::trib_reducer_set_density(state, density) })
         })
+    }
+
+    /// The sums of what `SparseAllReduce.statistics` has, over all buckets, with `sparse`.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.state.call(py, "Reducer.statistics", |state| {
+            let mut raw = sys::TRIB_SPARSE_STATISTICS_INIT;
+            // SAFETY: this thread has the turn. "Never waits."
+            check(unsafe { sys::trib_reducer_statistics(&mut raw, state) })?;
+            // SAFETY: strings that live as long as the reducer.
+            Ok(unsafe { Statistics::new(raw) })
+        })?;
+        found.to_dict(py)
     }
 
     /// Residuals and velocities of all gradients, for a checkpoint; empty without `sparse`.

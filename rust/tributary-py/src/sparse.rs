@@ -9,9 +9,10 @@ use tributary_sys as sys;
 
 use crate::call::{Call, Tensor};
 use crate::communicator::Communicator;
-use crate::failure::{argument, check, text, usage};
+use crate::failure::{argument, check, usage};
 use crate::options::SparseOptions;
-use crate::sparse_state::{applied, statistics, SparseState, Statistics};
+use crate::sparse_state::{applied, statistics, SparseState};
+use crate::statistics::Statistics;
 use crate::stream::OnStream;
 use crate::view::{dtype_name, dtype_of};
 use crate::work::{Last, Work};
@@ -205,35 +206,11 @@ impl SparseAllReduce {
 
     /// Statistics of the calls that have run: algorithm and why it was chosen, entries, bytes.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (raw, algorithm, reason) = self.state.call(py, "statistics", |state| {
-            let raw = statistics(state)?;
-            // SAFETY: strings that live as long as the state.
-            let strings = unsafe { (text(raw.algorithm), text(raw.reason)) };
-            Ok((Statistics(raw), strings.0, strings.1))
+        let found = self.state.call(py, "statistics", |state| {
+            // SAFETY: the state is alive.
+            Ok(unsafe { Statistics::new(statistics(state)?) })
         })?;
-        let (raw, all) = (raw.0, PyDict::new(py));
-        all.set_item("algorithm", algorithm)?;
-        all.set_item("reason", reason)?;
-        for (name, value) in [
-            ("count", raw.count),
-            ("k", raw.k),
-            ("calls", raw.calls),
-            ("calls_applied", raw.calls_applied),
-            ("calls_non_finite", raw.calls_non_finite),
-            ("selected", raw.selected),
-            ("applied", raw.applied),
-            ("total_selected", raw.total_selected),
-            ("total_applied", raw.total_applied),
-            ("words_sent", raw.words_sent),
-            ("words_received", raw.words_received),
-            ("bytes_sent", raw.bytes_sent),
-            ("bytes_received", raw.bytes_received),
-            ("fallbacks", raw.fallbacks),
-        ] {
-            all.set_item(name, value)?;
-        }
-        all.set_item("residual_norm", Some(raw.residual_norm).filter(|&norm| norm != -1.0))?;
-        Ok(all)
+        found.to_dict(py)
     }
 
     /// Queue a copy of this rank's residual to `out`: `count` elements of f32 (f64 of an f64

@@ -51,12 +51,6 @@ impl Drop for SparseState {
     }
 }
 
-/// Its strings are not looked at any more.
-pub struct Statistics(pub sys::trib_sparse_statistics);
-
-// SAFETY: see above.
-unsafe impl Send for Statistics {}
-
 pub fn statistics(state: *mut sys::trib_sparse) -> Outcome<sys::trib_sparse_statistics> {
     let mut raw = sys::TRIB_SPARSE_STATISTICS_INIT;
     // SAFETY: the caller has the turn, or the lock inside; the struct has its size set.

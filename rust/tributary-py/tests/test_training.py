@@ -169,6 +169,7 @@ class Reducers(unittest.TestCase):
                 reducer.ready(i, stream=tributary.Stream(comm.device, backend="host"))
             reducer.finish().wait()
             self.assertEqual(reducer.export_state(), b"")
+            self.assertRaisesRegex(ArgumentError, "without options.sparse", reducer.statistics)
             with self.assertRaisesRegex(ArgumentError, "INVALID"):
                 reducer.ready(3)
 
@@ -220,6 +221,9 @@ class Reducers(unittest.TestCase):
             reducer.ready(0)
             reducer.finish().wait()
             self.assertEqual(list(gradient), [6, 0, 0, 0])
+            found = reducer.statistics()
+            self.assertEqual((found["algorithm"], found["calls_applied"], found["k"]), ("topka", 1, 1))
+            self.assertGreater(found["bytes_sent"], 0)
             saved = reducer.export_state()
             reducer.set_density(0.5)
             reducer.import_state(saved)

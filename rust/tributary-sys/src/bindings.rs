@@ -1247,6 +1247,11 @@ extern "C" {
     pub fn trib_reducer_status(reducer: *const trib_reducer) -> trib_status;
     #[doc = " Change the density of every bucket's state, as trib_sparse_set_density does. Only with\n  options.sparse. All ranks call it; between steps; blocking. On failure the old density stays,\n  unless the communicator has ended."]
     pub fn trib_reducer_set_density(reducer: *mut trib_reducer, density: f64) -> trib_status;
+    #[doc = " Fill `*out` with the sums over the states of all buckets, from the steps completed so far; a step\n  is a call of each. `count` includes what pads the gradients in their buckets; `algorithm` and\n  `reason` are those of the first bucket, and `residual_norm` is -1 unless every bucket has computed\n  its own. With TRIB_REDUCER_LEARN_ORDER the first step makes the states anew, and is not in the\n  sums. Only with options.sparse. Never waits."]
+    pub fn trib_reducer_statistics(
+        out: *mut trib_sparse_statistics,
+        reducer: *const trib_reducer,
+    ) -> trib_status;
     #[doc = " Bytes of an export: residuals of all gradients, and with momentum their velocities. 0 without\n  options.sparse."]
     pub fn trib_reducer_export_bytes(reducer: *const trib_reducer) -> u64;
     #[doc = " Write this rank's residuals and velocities to host memory, in the order in which the gradients\n  were passed, whatever bucket they lie in. Between steps; blocks until queued steps have run or an\n  abort has ended them; no deadline. Thresholds and schedules are not in it."]

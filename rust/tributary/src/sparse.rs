@@ -287,7 +287,7 @@ impl SparseAllReduce {
             // strings, not NULL after a success, live as long as the state and are copied here.
             unsafe {
                 check(sys::trib_sparse_statistics_get(&mut raw, self.counters.state().as_ptr()))?;
-                Ok(SparseStatistics::new(&raw, owned(raw.algorithm), owned(raw.reason)))
+                Ok(SparseStatistics::new(&raw))
             }
         });
         live.unwrap_or_else(|| Err(gone()))
@@ -482,7 +482,8 @@ unsafe fn owned(name: *const c_char) -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Statistics of a [`SparseAllReduce`] on one rank.
+/// Statistics of a [`SparseAllReduce`] on one rank, or sums over the buckets of a
+/// [`Reducer`](crate::Reducer).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SparseStatistics {
@@ -525,7 +526,11 @@ pub struct SparseStatistics {
 }
 
 impl SparseStatistics {
-    fn new(raw: &sys::trib_sparse_statistics, algorithm: String, reason: String) -> Self {
+    /// # Safety
+    /// C has filled `raw`, and what its strings live as long as is alive.
+    pub(crate) unsafe fn new(raw: &sys::trib_sparse_statistics) -> Self {
+        // SAFETY: the caller's promise; after a success the strings are not NULL.
+        let (algorithm, reason) = unsafe { (owned(raw.algorithm), owned(raw.reason)) };
         SparseStatistics {
             algorithm,
             reason,

@@ -530,6 +530,11 @@ fn nothing_is_lost<B: Lends>(
             reducer.set_density(0.5).unwrap();
         }
     }
+    // Of several buckets, and of eight steps all but one that learns the order.
+    let found = reducer.statistics().unwrap();
+    assert!(found.count >= LENGTHS.iter().sum::<usize>() as u64, "{found:?}");
+    assert!(found.algorithm == "topka" && found.calls >= 2 * 7, "{found:?}");
+    assert!(found.bytes_sent > 0, "{found:?}");
     exports.lock().unwrap().push(residuals(&reducer.export().unwrap()));
     comm.scope(stream, |s| s.barrier()).unwrap();
     let given = (0..LENGTHS.len()).flat_map(|i| {

@@ -1,5 +1,6 @@
 /* Reducers with sparse states: every bucket as a state that is called by itself; one decision for
  * all of them; what is neither sent nor kept; residuals that move with their gradients. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,6 +264,32 @@ static void compare_kept(struct testing *testing)
     free(data);
 }
 
+static void compare_statistics(const struct testing *testing)
+{
+    trib_sparse_statistics found = TRIB_SPARSE_STATISTICS_INIT;
+    trib_sparse_statistics sum = TRIB_SPARSE_STATISTICS_INIT;
+    CHECK_OK(trib_reducer_statistics(&found, testing->reducer));
+    for (size_t i = 0; i < GRADIENTS; i++) {
+        trib_sparse_statistics one = TRIB_SPARSE_STATISTICS_INIT;
+        if (counts[i] == 0)
+            continue;
+        CHECK_OK(trib_sparse_statistics_get(&one, testing->states[i]));
+        sum.count += one.count;
+        sum.k += one.k;
+        sum.calls += one.calls;
+        sum.bytes_sent += one.bytes_sent;
+        sum.bytes_received += one.bytes_received;
+    }
+    CHECK(sum.calls > 0);
+    if (testing->way->algorithm != NULL)
+        CHECK(strcmp(found.algorithm, testing->way->algorithm) == 0);
+    CHECK_MSG(found.count == sum.count && found.k == sum.k && found.calls == sum.calls,
+              "%" PRIu64 " elements, k %" PRIu64 ", %" PRIu64 " calls; expected %" PRIu64
+              ", %" PRIu64 ", %" PRIu64,
+              found.count, found.k, found.calls, sum.count, sum.k, sum.calls);
+    CHECK(found.bytes_sent == sum.bytes_sent && found.bytes_received == sum.bytes_received);
+}
+
 static bool step_as_states(struct testing *testing)
 {
     bool same = true;
@@ -337,8 +364,11 @@ static bool as_states(struct testing *testing, const struct way *way)
     }
     for (int step = 0; good && step < STEPS; step++) {
         good = step_as_states(testing);
-        if (step == 1)
+        if (step == 1) {
+            if ((way->flags & TRIB_REDUCER_LEARN_ORDER) == 0)
+                compare_statistics(testing);
             step_that_fails(testing);
+        }
         if (step == 2) {
             change_behind_a_step(testing);
             CHECK_OK(trib_reducer_set_density(testing->reducer, 0.5));
@@ -492,6 +522,11 @@ static void wrong_options(struct testing *testing)
     CHECK_STATUS(create(testing, &way), TRIB_ERR_INVALID_ARGUMENT);
     CHECK(testing->reducer == NULL);
     sparse.size--;
+    CHECK_OK(trib_reducer_create(&testing->reducer, testing->comm, &tensor, 1, NULL));
+    trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
+    CHECK_STATUS(trib_reducer_statistics(&statistics, testing->reducer), TRIB_ERR_INVALID_USAGE);
+    CHECK_DETAIL("without options.sparse");
+    destroy(testing);
     if (testing->size == 1)
         return;
     options.sparse = testing->rank == 0 ? &sparse : NULL;

@@ -3,7 +3,8 @@
 use tributary_sys as sys;
 
 use super::Reducer;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{check, Error, ErrorKind, Result};
+use crate::sparse::SparseStatistics;
 use crate::sparse_options::above_0;
 
 /// # Sparse gradients
@@ -25,6 +26,18 @@ impl<B: 'static> Reducer<B> {
             }
             result => result,
         }
+    }
+
+    /// Returns the sums of the statistics of all buckets, from the steps that have ended. Never waits
+    /// for a stream.
+    pub fn statistics(&mut self) -> Result<SparseStatistics> {
+        let mut raw = sys::TRIB_SPARSE_STATISTICS_INIT;
+        // SAFETY: alive under the lock, as its strings are, which are copied there; `raw` lives
+        // through the call, with its size set.
+        self.look(|reducer| unsafe {
+            check(sys::trib_reducer_statistics(&mut raw, reducer))?;
+            Ok(SparseStatistics::new(&raw))
+        })?
     }
 
     /// Returns the residuals of all gradients, and with momentum their velocities, for a later

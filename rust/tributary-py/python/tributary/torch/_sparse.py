@@ -95,6 +95,10 @@ class Sparse(Hook):
         """From the next step on. All ranks call it, between steps."""
         self._reducer.set_density(density)
 
+    def statistics(self) -> dict[str, Any]:
+        """Of the steps that have run, over all buckets: entries, and bytes that this rank sent."""
+        return self._reducer.statistics()
+
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and velocities, for a checkpoint of its own. Between steps."""
         return {
