@@ -3,6 +3,7 @@
 
     pip install matplotlib==3.11.2
     benches/plot.py [--out FOLDER]
+    benches/plot.py --proof text.json --out FOLDER      # only the curves of results of examples/proof
 
 The same files give the same bytes. Colours are of middle lightness and the background is
 transparent, so that a picture reads on a light page and on a dark one.
@@ -201,14 +202,56 @@ def dense_beside_peer(source, path):
     save(figure, path)
 
 
+# The colours of methods of other makers, and of sparse ones by their density.
+METHODS = {"dense": DENSE, "ddp": TEXT, "bf16": "#b59a3c", "powersgd": PYTORCH}
+DENSITIES = {"0.01": SEPARATE, "0.001": IN_PLACE}
+DASHES = {"topka": "-", "chunked": "--", "oktopk": ":", "shared": "-."}
+
+
+def draw_curve(axes, run, key):
+    """Validation loss over steps or seconds, without the first point, which is far above the others."""
+    algorithm, _, density = run["method"].partition("-")
+    points = [point for point in run["points"][1:] if point["loss"] is not None]
+    first = run["method"] != "dense" or run["seed"] == 1  # one line in the legend
+    axes.plot([point[key] for point in points], [point["loss"] for point in points],
+              color=DENSITIES.get(density, METHODS.get(algorithm, TEXT)),
+              linestyle=DASHES.get(algorithm, "-"), linewidth=1.4,
+              label=run["method"] if first else None)
+
+
+def proof_curves(source, path):
+    """proof.py's JSON: validation loss over steps, and over the seconds of training."""
+    file = json.loads(source.read_text())
+    figure, panels = plt.subplots(1, 2, figsize=(9.6, 3.6), layout="constrained", sharey=True)
+    for axes, key, title in zip(panels, ("step", "seconds"), ("steps", "seconds of training")):
+        for run in file["runs"]:
+            draw_curve(axes, run, key)
+        axes.set_title(f"validation loss over {title}", loc="left", fontsize=10)
+        bare(axes)
+        axes.spines["bottom"].set_visible(True)
+        axes.spines["left"].set_visible(True)
+    panels[0].set_yscale("log" if file["setting"]["task"] == "digits" else "linear")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    save(figure, path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
-    out = parser.parse_args().out
+    parser.add_argument("--proof", type=pathlib.Path, action="append", help="results of proof.py")
+    options = parser.parse_args()
+    out = options.out
+    if options.proof:
+        for source in options.proof:
+            proof_curves(source, out / source.with_suffix(".svg").name)
+        return
     sparse_beside_dense(out / "h200x2-sparse.svg")
     sparse_beside_torch(out / "h200x4-torch.svg")
     for source in sorted(RESULTS.glob("*sweep.json")):
         dense_beside_peer(source, out / source.with_suffix(".svg").name)
+    for source in sorted(RESULTS.glob("*proof-*.json")):
+        proof_curves(source, out / source.with_suffix(".svg").name)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ done_in "tests"
 
 if "$python" -c "import mypy" 2>/dev/null; then
     cache=$CARGO_TARGET_DIR/mypy
-    "$python" -m mypy --strict --cache-dir "$cache" python tests
+    "$python" -m mypy --strict --cache-dir "$cache" python tests examples/proof
     "$python" -m mypy.stubtest tributary._native
     done_in "types"
 else

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""What a file of proof.py says, in words and a table: proof_report.py text.json [...]
+
+The final losses of `dense` with several seeds are the yardstick: their mean, and their spread, which is
+from the lowest to the highest. Another method is inside it, above it (worse) or below it (better).
+"reaches" is the first validation at which a method's loss was at most the mean of dense.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Dense(NamedTuple):
+    """The yardstick."""
+
+    low: float
+    mean: float
+    high: float
+    deviation: float
+    seeds: int
+    step_ms: float
+
+    def judge(self, loss: float | None) -> str:
+        if loss is None:
+            return "diverged"
+        if loss > self.high:
+            return f"outside: {loss - self.high:.4f} above"
+        if loss < self.low:
+            return f"outside: {self.low - loss:.4f} below, which is better"
+        return "inside"
+
+
+def dense_of(runs: list[dict[str, Any]]) -> Dense | None:
+    """None without at least two seeds that have ended with a loss."""
+    rows = [run for run in runs if run["method"] == "dense" and run["final_loss"] is not None]
+    if len(rows) < 2:
+        return None
+    losses = [row["final_loss"] for row in rows]
+    return Dense(
+        min(losses),
+        statistics.mean(losses),
+        max(losses),
+        statistics.stdev(losses),
+        len(losses),
+        statistics.median(row["step_ms"] for row in rows),
+    )
+
+
+def reaches(run: dict[str, Any], loss: float) -> str:
+    for point in run["points"]:
+        if point["loss"] is not None and point["loss"] <= loss:
+            return f"step {point['step']}, {point['seconds']:.1f} s"
+    return "never"
+
+
+def sent(run: dict[str, Any], steps: int) -> str:
+    """Megabytes of a step."""
+    if run["bytes_sent"] is None:
+        return "not known"
+    mark = {"counted": "", "counted buffers, in a ring": " ring", "computed for a ring": " computed"}
+    return f"{run['bytes_sent'] / steps / 1e6:.4g}{mark[run['bytes_source']]}"
+
+
+def row_of(run: dict[str, Any], dense: Dense | None, steps: int) -> list[str]:
+    loss = run["final_loss"]
+    return [
+        f"{run['method']}, seed {run['seed']}",
+        "not finite" if loss is None else f"{loss:.4f}",
+        f"{run['points'][-1]['accuracy']:.3f}",
+        "" if dense is None or run["method"] == "dense" else dense.judge(loss),
+        "" if dense is None else reaches(run, dense.mean),
+        f"{run['step_ms']:.2f}",
+        f"{run['seconds']:.1f}",
+        sent(run, steps),
+        "yes" if run["ranks_equal"] else "NO",
+    ]
+
+
+HEAD = [
+    "method",
+    "final loss",
+    "accuracy",
+    "beside dense",
+    "reaches dense's mean",
+    "step, ms",
+    "all steps, s",
+    "MB sent a step and rank",
+    "ranks equal, bit for bit",
+]
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """In Markdown, with columns that are even as text."""
+    widths = [max(map(len, column)) for column in zip(HEAD, *rows)]
+    lines = [HEAD, ["-" * width for width in widths], *rows]
+    return [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"
+        for line in lines
+    ]
+
+
+def verdicts(runs: list[dict[str, Any]], dense: Dense | None) -> list[str]:
+    """Who is inside the spread, and who is not."""
+    if dense is None:
+        return ["dense has fewer than two seeds here: nothing is judged."]
+    lines = [
+        f"dense: mean {dense.mean:.4f}, spread {dense.low:.4f} to {dense.high:.4f}, standard "
+        f"deviation {dense.deviation:.4f}, {dense.seeds} seeds, {dense.step_ms:.2f} ms a step"
+    ]
+    for run in runs:
+        if run["method"] != "dense":
+            faster = dense.step_ms / run["step_ms"]
+            lines.append(f"{run['method']}: {dense.judge(run['final_loss'])}; {faster:.2f} x dense's "
+                         "speed")
+    return lines
+
+
+def report(file: dict[str, Any]) -> str:
+    setting, runs = file["setting"], file["runs"]
+    steps = setting["plan"]["steps"]
+    plan = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in setting["plan"].items())
+    network = " ".join(f"{key}={value}" for key, value in setting["environment"].items())
+    dense = dense_of(runs)
+    parameters = runs[0]["parameters"] if runs else 0
+    return "\n".join(
+        [
+            f"## {setting['task']}, {setting['ranks']} ranks of {setting['device']}, torch "
+            f"{setting['torch']}" + (f", {network}" if network else ""),
+            "",
+            f"{parameters:,} parameters; {setting['data']}; {plan}.",
+            "",
+            *table([row_of(run, dense, steps) for run in runs]),
+            "",
+            *(f"* {line}" for line in verdicts(runs, dense)),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(str(__doc__).splitlines()[0])
+    for name in sys.argv[1:]:
+        print(report(json.loads(Path(name).read_text())))

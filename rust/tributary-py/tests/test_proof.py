@@ -1,0 +1,149 @@
+"""The example `proof`, on CPUs and at tiny sizes: threads over host, processes over gloo."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise unittest.SkipTest(f"the example proof is not tested: {error}") from None
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "proof"
+sys.path.insert(0, str(FOLDER))
+
+import methods  # noqa: E402
+import proof  # noqa: E402
+import proof_report  # noqa: E402
+import text  # noqa: E402
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Proof(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = Path(folder.name) / "results.json"
+
+    def start(self, *options: str, **variables: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(FOLDER / "proof.py"), "--size", "tiny", "--out", str(self.out)]
+        return subprocess.Popen(
+            [*command, *options],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def train(self, ranks: int, *options: str) -> list[str]:
+        """What each process has printed; one process of threads, or a process for each rank."""
+        port = str(free_port())
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
+        started = [
+            self.start(*options, RANK=str(i), LOCAL_RANK=str(i), **place) for i in range(ranks)
+        ]
+        said = [one.communicate(timeout=100)[0] for one in started]
+        self.assertEqual([one.returncode for one in started], [0] * ranks, said)
+        return said
+
+    def rows(self) -> dict[tuple[str, int], Any]:
+        runs = json.loads(self.out.read_text())["runs"]
+        return {(run["method"], run["seed"]): run for run in runs}
+
+    def check(self, run: dict[str, Any], steps: int) -> None:
+        first, last = run["points"][0], run["points"][-1]
+        self.assertEqual((first["step"], last["step"]), (0, steps))
+        self.assertLess(last["loss"], first["loss"], run["method"])
+        self.assertEqual(last["loss"], run["final_loss"])
+        self.assertTrue(run["ranks_equal"], run["method"])
+        self.assertGreater(run["step_ms"], 0)
+
+    def test_digits(self) -> None:
+        """Calls with methods of different backends make one file and one report."""
+        steps = ("--task", "digits", "--steps", "60", "--every", "30")
+        sparse = "topka-0.01,chunked-0.01,oktopk-0.05,shared-0.01"
+        self.train(2, *steps, "--backend", "gloo", "--methods", "ddp,powersgd")
+        self.train(1, *steps, "--backend", "host", "--methods", f"dense,{sparse}", "--seeds", "1,2")
+        rows = self.rows()
+        expected = [("ddp", 1), ("powersgd", 1), ("dense", 1), ("dense", 2)]
+        self.assertEqual(list(rows), [*expected, *((name, 1) for name in sparse.split(","))])
+        for run in rows.values():
+            self.check(run, 60)
+        dense = rows["dense", 1]
+        # The same training, but for the order of two numbers in a sum.
+        self.assertAlmostEqual(dense["final_loss"], rows["ddp", 1]["final_loss"], delta=0.02)
+        self.assertEqual(dense["bytes_sent"], 60 * 4 * dense["parameters"])
+        self.assertEqual(rows["ddp", 1]["bytes_sent"], dense["bytes_sent"])
+        self.assertLess(10 * rows["topka-0.01", 1]["bytes_sent"], dense["bytes_sent"])
+        self.check_report(proof_report.report(json.loads(self.out.read_text())))
+
+    def check_report(self, found: str) -> None:
+        for line in (r"\| dense, seed 2 ", r"\| powersgd, seed 1 .* not known ", r"dense: mean \d",
+                     r"topka-0.01: (inside|outside)"):
+            self.assertRegex(found, line)
+        self.assertNotIn(" NO ", found)
+
+    def test_text(self) -> None:
+        steps = ("--task", "text", "--steps", "24", "--every", "12", "--warmup", "2")
+        self.train(1, *steps, "--backend", "host", "--methods", "dense,topka-0.01", "--seeds", "1",
+                   "--density-warmup", "4")
+        rows = self.rows()
+        for run in rows.values():
+            self.check(run, 24)
+        # 25 % in the first 4 steps of 24, then 6.25 %, then 1.56 %, then 1 %.
+        share = rows["topka-0.01", 1]["bytes_sent"] / rows["dense", 1]["bytes_sent"]
+        self.assertGreater(share, 0.09)
+
+
+class Parts(unittest.TestCase):
+    def test_a_file_is_for_training_or_for_validation(self) -> None:
+        held = [text.is_validation(f"package/module_{i}.py") for i in range(2000)]
+        self.assertTrue(60 < sum(held) < 140, sum(held))
+        self.assertEqual(held[:20], [text.is_validation(f"package/module_{i}.py") for i in range(20)])
+
+    def test_density_warmup(self) -> None:
+        found = [methods.warmed(0.01, stage) for stage in range(4)]
+        self.assertEqual(found, [0.25, 0.0625, 0.015625, 0.01])
+
+    def test_what_is_there_is_not_trained_again(self) -> None:
+        runs = [{"method": "dense", "seed": 1}, {"method": "ddp", "seed": 1}]
+        found = proof.left([("dense", 1), ("dense", 2), ("ddp", 1), ("topka-0.01", 1)], runs)
+        self.assertEqual(found, [("dense", 2), ("topka-0.01", 1)])
+
+    def test_a_file_has_one_setting(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "one.json"
+            self.assertEqual(proof.read(path, {"task": "text"})["runs"], [])
+            proof.write(path, {"setting": {"task": "text", "ranks": 2}, "runs": [1]})
+            self.assertEqual(proof.read(path, {"task": "text", "ranks": 2})["runs"], [1])
+            with self.assertRaisesRegex(SystemExit, "is of another setting: ranks$"):
+                proof.read(path, {"task": "text", "ranks": 4})
+
+    def test_mistakes(self) -> None:
+        for name in ("bf16", "best-0.01", "topka-2"):
+            with self.assertRaisesRegex(SystemExit, f"no method {name} on host"):
+                methods.check(name, "host")
+        with self.assertRaisesRegex(SystemExit, "no method dense on gloo"):
+            methods.check("dense", "gloo")
+
+    def test_verdicts(self) -> None:
+        def run(method: str, loss: float | None) -> dict[str, Any]:
+            return {"method": method, "final_loss": loss, "step_ms": 2.0}
+
+        dense = proof_report.dense_of([run("dense", 1.0), run("dense", 1.5), run("ddp", 9.0)])
+        assert dense is not None
+        found = [dense.judge(loss) for loss in (1.2, 1.75, 0.5, None)]
+        expected = ["inside", "outside: 0.2500 above", "outside: 0.5000 below, which is better"]
+        self.assertEqual(found, [*expected, "diverged"])
+        self.assertIsNone(proof_report.dense_of([run("dense", 1.0)]))
