@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import nn
 
 from torch_measure import measure
+from torch_resnet50 import inputs, resnet50, use_tensor_cores
 
 TRIB_F32, VIEWS, LEARN_ORDER = 3, 1 << 1, 1 << 3
 
@@ -70,34 +71,6 @@ def arguments():
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--bucket-mib", type=int, default=0, help="0: the default")
     return parser.parse_args()
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, wide, mid, out, stride):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(wide, mid, 1, bias=False), nn.BatchNorm2d(mid), nn.ReLU(inplace=True),
-            nn.Conv2d(mid, mid, 3, stride, 1, bias=False), nn.BatchNorm2d(mid),
-            nn.ReLU(inplace=True), nn.Conv2d(mid, out, 1, bias=False), nn.BatchNorm2d(out))
-        self.short = nn.Identity() if wide == out else nn.Sequential(
-            nn.Conv2d(wide, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-
-    def forward(self, x):
-        return torch.relu(self.body(x) + self.short(x))
-
-
-def resnet50():
-    """He et al. 2015, table 1; the stride in the 3 x 3 convolution. 25,557,032 parameters."""
-    torch.manual_seed(1)
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
-              nn.MaxPool2d(3, 2, 1)]
-    wide = 64
-    for blocks, mid, stride in (3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2):
-        for block in range(blocks):
-            layers.append(Bottleneck(wide, mid, 4 * mid, stride if block == 0 else 1))
-            wide = 4 * mid
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
-    return nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last)
 
 
 class Memory:
@@ -227,13 +200,6 @@ class Row:
         return text + f" | {alone:>8.3f} {exposed:>8.3f} {100 * (1 - exposed / alone):>7.1f} %"
 
 
-def inputs(options):
-    generator = torch.Generator("cuda").manual_seed(dist.get_rank())
-    images = torch.randn(options.batch, 3, 224, 224, device="cuda", generator=generator)
-    labels = torch.randint(1000, [options.batch], device="cuda", generator=generator)
-    return images.to(memory_format=torch.channels_last), labels
-
-
 def connect(trib, rank, size):
     """A communicator of all processes."""
     identity, comm = Id(), ctypes.c_void_p()
@@ -253,10 +219,9 @@ def main():
     dist.init_process_group("nccl")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.cuda.set_device(rank % torch.cuda.device_count())
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
+    use_tensor_cores()
     trib = load()
-    comm, data = connect(trib, rank, size), inputs(options)
+    comm, data = connect(trib, rank, size), inputs(options.batch, rank)
     flat = torch.zeros(25557032, device="cuda")
     ddp = nn.parallel.DistributedDataParallel(resnet50(), gradient_as_bucket_view=True)
     base = Row("no communication", resnet50(), data)
