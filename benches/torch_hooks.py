@@ -15,7 +15,6 @@ Over loopback sockets instead of NVLink:
     NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo torchrun ...
 """
 
-import argparse
 import os
 import statistics
 
@@ -25,20 +24,16 @@ from torch import nn
 
 import tributary.torch
 from torch_measure import measure
-from torch_resnet50 import inputs, resnet50, use_tensor_cores
+from torch_resnet50 import inputs, parser, resnet50, use_tensor_cores
 
 MOMENTUM = 0.9
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--iterations", type=int, default=10, help="steps of a row in a round")
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--density", type=float, default=0.01)
-    parser.add_argument("--algorithm", default="topka,chunked", help="of sparse hooks")
-    return parser.parse_args()
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--density", type=float, default=0.01)
+    options.add_argument("--algorithm", default="topka,chunked", help="of sparse hooks")
+    return options.parse_args()
 
 
 class Row:

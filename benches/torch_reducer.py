@@ -16,7 +16,6 @@ one), and "hidden" the share of "alone" for which it does not. Each reducer aver
 once, exactly, and those of its first step are compared with DDP's.
 """
 
-import argparse
 import ctypes
 import os
 import statistics
@@ -26,7 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 from torch_measure import measure
-from torch_resnet50 import inputs, resnet50, use_tensor_cores
+from torch_resnet50 import inputs, parser, resnet50, use_tensor_cores
 
 TRIB_F32, VIEWS, LEARN_ORDER = 3, 1 << 1, 1 << 3
 
@@ -64,13 +63,9 @@ def load():
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--iterations", type=int, default=10, help="steps of a row in a round")
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--bucket-mib", type=int, default=0, help="0: the default")
-    return parser.parse_args()
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--bucket-mib", type=int, default=0, help="0: the default")
+    return options.parse_args()
 
 
 class Memory:

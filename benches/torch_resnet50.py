@@ -1,5 +1,7 @@
 """ResNet-50 and its data, for the programs here that measure steps of a training."""
 
+import argparse
+
 import torch
 from torch import nn
 
@@ -44,3 +46,13 @@ def use_tensor_cores():
     """TF32, and the fastest convolutions."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
+
+
+def parser(description):
+    """Of the options that all of these programs have; torch_measure reads the last two."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--batch", type=int, default=64)
+    options.add_argument("--rounds", type=int, default=12)
+    options.add_argument("--iterations", type=int, default=10, help="steps of a row in a round")
+    options.add_argument("--warmup", type=int, default=2)
+    return options

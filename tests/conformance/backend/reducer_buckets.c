@@ -46,27 +46,62 @@ static void check_views(trib_reducer *reducer, const struct plan *plan)
     CHECK(i == count_of(plan->counts));
 }
 
+/* NULL, and a failed check, if it cannot be made. */
+static trib_reducer *reducer_of(struct suite *suite, int rank, const size_t *counts, size_t n,
+                                uint64_t first_bytes, uint64_t bucket_bytes)
+{
+    trib_reducer *reducer = NULL;
+    trib_tensor tensors[MOST];
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.flags = TRIB_REDUCER_VIEWS;
+    options.first_bytes = first_bytes;
+    options.bucket_bytes = bucket_bytes;
+    for (size_t i = 0; i < n; i++)
+        tensors[i] = (trib_tensor){NULL, counts[i], TRIB_F32, 0};
+    CHECK_OK(trib_reducer_create(&reducer, suite->team.comms[rank], tensors, n, &options));
+    return reducer;
+}
+
+static void check_plan(struct suite *suite, int rank, const struct plan *plan)
+{
+    size_t counts[MOST];
+    const size_t n = count_of(plan->counts);
+    for (size_t i = 0; i < n; i++)
+        counts[i] = (size_t)plan->counts[i] * ONE;
+    trib_reducer *reducer = reducer_of(suite, rank, counts, n, FIRST, BUCKET);
+    if (reducer == NULL)
+        return;
+    CHECK_MSG((size_t)trib_reducer_buckets(reducer) == count_of(plan->buckets), "%s: %d buckets",
+              plan->of, (int)trib_reducer_buckets(reducer));
+    check_views(reducer, plan);
+    CHECK_OK(trib_reducer_destroy(reducer));
+}
+
+/* With other limits than those of the plans. */
+static void check_number(struct suite *suite, int rank, const size_t *counts, size_t n,
+                         uint64_t first_bytes, uint64_t bucket_bytes, uint64_t expected)
+{
+    trib_reducer *reducer = reducer_of(suite, rank, counts, n, first_bytes, bucket_bytes);
+    if (reducer == NULL)
+        return;
+    CHECK_MSG(trib_reducer_buckets(reducer) == expected, "%d buckets, expected %d",
+              (int)trib_reducer_buckets(reducer), (int)expected);
+    CHECK_OK(trib_reducer_destroy(reducer));
+}
+
 static void planning_rank(int rank, int size, void *argument)
 {
+    static const size_t counts[] = {64, 400, 300, 300, 64, 64};
+    static const size_t large[] = {1024, 1 << 18, 1 << 18, 1024};
     struct suite *suite = argument;
     (void)size;
-    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-        trib_reducer *reducer = NULL;
-        trib_tensor tensors[MOST];
-        trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
-        const size_t n = count_of(plans[p].counts);
-        options.flags = TRIB_REDUCER_VIEWS;
-        options.bucket_bytes = BUCKET;
-        options.first_bytes = FIRST;
-        for (size_t i = 0; i < n; i++)
-            tensors[i] = (trib_tensor){NULL, (size_t)plans[p].counts[i] * ONE, TRIB_F32, 0};
-        if (!CHECK_OK(trib_reducer_create(&reducer, suite->team.comms[rank], tensors, n, &options)))
-            return;
-        CHECK_MSG((size_t)trib_reducer_buckets(reducer) == count_of(plans[p].buckets),
-                  "%s: %d buckets", plans[p].of, (int)trib_reducer_buckets(reducer));
-        check_views(reducer, &plans[p]);
-        CHECK_OK(trib_reducer_destroy(reducer));
-    }
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+        check_plan(suite, rank, &plans[p]);
+    check_number(suite, rank, counts, 6, 512, 4096, 3);
+    check_number(suite, rank, counts, 6, 256, 4096, 4); /* 4,256 in between */
+    check_number(suite, rank, counts, 6, 512, 2048, 5);
+    check_number(suite, rank, counts, 6, 1 << 20, 4096, 2); /* not 4,768 in one */
+    check_number(suite, rank, large, 4, 0, 0, 3);
 }
 
 void backend_reducer_buckets(struct suite *suite)

@@ -362,36 +362,6 @@ static void mistakes_of_one(struct reducing *reducing)
     CHECK_OK(try_create(reducing->comm, NULL, 0, NULL));
 }
 
-static uint64_t buckets_of(struct reducing *reducing, const size_t *counts, size_t n,
-                           uint64_t first_bytes, uint64_t bucket_bytes)
-{
-    trib_tensor tensors[8];
-    trib_reducer *reducer = NULL;
-    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
-    options.flags = TRIB_REDUCER_VIEWS;
-    options.first_bytes = first_bytes;
-    options.bucket_bytes = bucket_bytes;
-    for (size_t i = 0; i < n; i++)
-        tensors[i] = (trib_tensor){NULL, counts[i], TRIB_F32, 0};
-    if (!CHECK_OK(trib_reducer_create(&reducer, reducing->comm, tensors, n, &options)))
-        return 0;
-    const uint64_t buckets = trib_reducer_buckets(reducer);
-    CHECK_OK(trib_reducer_destroy(reducer));
-    return buckets;
-}
-
-/* The first bucket and the last are smaller than those in between. */
-static void numbers_of_buckets(struct reducing *reducing)
-{
-    static const size_t counts[] = {64, 400, 300, 300, 64, 64};
-    static const size_t large[] = {1024, 1 << 18, 1 << 18, 1024};
-    CHECK(buckets_of(reducing, counts, 6, 512, 4096) == 3);
-    CHECK(buckets_of(reducing, counts, 6, 256, 4096) == 4); /* 4,256 in between */
-    CHECK(buckets_of(reducing, counts, 6, 512, 2048) == 5);
-    CHECK(buckets_of(reducing, counts, 6, 1 << 20, 4096) == 2); /* not 4,768 in one */
-    CHECK(buckets_of(reducing, large, 4, 0, 0) == 3);
-}
-
 /* A stream is checked in each step, and each of a step's streams, one of a call that was refused, too:
  * it is none of the step's. (CUDA cannot recognize one that is gone.) */
 static void mistakes_of_streams(struct reducing *reducing)
@@ -520,7 +490,6 @@ static void reducing_rank(int rank, int size, void *argument)
     if (backend_go_on(suite, rank, good)) {
         mistakes_of_all(reducing);
         mistakes_of_one(reducing);
-        numbers_of_buckets(reducing);
     }
     for (int i = 0; i < STREAMS; i++)
         CHECK_OK(trib_stream_destroy(reducing->device, reducing->streams[i]));

@@ -236,6 +236,14 @@ trib_status push_sum(const struct push_ranks *ranks, int rank, size_t count, tri
                           TRIB_SUM, ranks->streams[rank]);
 }
 
+void push_sum_on(struct push_ranks *ranks, int rank, trib_stream stream)
+{
+    const trib_stream own = ranks->streams[rank];
+    ranks->streams[rank] = stream;
+    CHECK_OK(push_sum(ranks, rank, PUSH_N, TRIB_F32));
+    ranks->streams[rank] = own;
+}
+
 bool push_works(const struct push_ranks *ranks)
 {
     bool good = true;

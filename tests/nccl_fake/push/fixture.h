@@ -46,6 +46,8 @@ bool push_summed(const struct push_ranks *ranks, trib_dtype dtype, size_t count)
 
 /* A sum of `rank`, in place. */
 trib_status push_sum(const struct push_ranks *ranks, int rank, size_t count, trib_dtype dtype);
+/* A PUSH_N f32 sum of `rank`, in place, on another stream than its own. */
+void push_sum_on(struct push_ranks *ranks, int rank, trib_stream stream);
 /* PUSH_N f32 of all ranks, filled, summed and checked by this thread. */
 bool push_works(const struct push_ranks *ranks);
 /* `body` on a thread for each rank. */

@@ -82,14 +82,6 @@ static void beside(void)
     push_end();
 }
 
-static void sum_on(struct push_ranks *ranks, int rank, trib_stream stream)
-{
-    const trib_stream own = ranks->streams[rank];
-    ranks->streams[rank] = stream;
-    CHECK_OK(push_sum(ranks, rank, PUSH_N, TRIB_F32));
-    ranks->streams[rank] = own;
-}
-
 /* Two streams of one capture: the second joins it by the wait, and the first waits for that. A call that
  * is not captured waits for none of them, nor does the next capture. */
 static void order(void)
@@ -102,23 +94,23 @@ static void order(void)
         CHECK_OK(trib_stream_create(&second, ranks.devices[0]));
         CHECK_OK(trib_stream_create(&apart, ranks.devices[0]));
         CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-        sum_on(&ranks, 0, first);
+        push_sum_on(&ranks, 0, first);
         long before = fake_event_waits();
-        sum_on(&ranks, 0, apart);
+        push_sum_on(&ranks, 0, apart);
         CHECK(fake_event_waits() == before);
         CHECK(fake_capturing(first) != NULL);
         fake_capture_join(second, fake_capturing(first));
-        sum_on(&ranks, 0, second);
+        push_sum_on(&ranks, 0, second);
         CHECK(fake_after(second) == first);
-        sum_on(&ranks, 0, first);
+        push_sum_on(&ranks, 0, first);
         CHECK(fake_after(first) == second);
         CHECK(cudaStreamEndCapture(first, &graph) == cudaSuccess);
         (void)cudaGraphDestroy(graph);
         before = fake_event_waits();
         (void)cudaGraphDestroy(capture(&ranks, 0, 1));
         CHECK_MSG(fake_event_waits() == before, "a capture waits for another one");
-        sum_on(&ranks, 1, ranks.streams[1]);     /* for the call apart */
-        for (int rank = 0; rank < RANKS; rank++) /* as many calls of both */
+        push_sum_on(&ranks, 1, ranks.streams[1]); /* for the call apart */
+        for (int rank = 0; rank < RANKS; rank++)  /* as many calls of both */
             for (int call = rank; call < 4 && rank == 1; call++)
                 (void)cudaGraphDestroy(capture(&ranks, 1, 1));
         (void)cudaGraphDestroy(capture(&ranks, 1, 1));

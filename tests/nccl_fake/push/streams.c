@@ -12,14 +12,6 @@ static trib_stream new_stream(const struct push_ranks *ranks, int rank)
     return stream;
 }
 
-static void sum_on(struct push_ranks *ranks, int rank, trib_stream stream)
-{
-    const trib_stream own = ranks->streams[rank];
-    ranks->streams[rank] = stream;
-    CHECK_OK(push_sum(ranks, rank, PUSH_N, TRIB_F32));
-    ranks->streams[rank] = own;
-}
-
 /* One stream needs no wait, another one waits for the stream before. */
 static void waits(void)
 {
@@ -31,14 +23,14 @@ static void waits(void)
         const long before = fake_event_waits();
         CHECK(push_works(&ranks) && push_works(&ranks));
         CHECK_MSG(fake_event_waits() == before, "one stream waits for itself");
-        sum_on(&ranks, 0, other);
+        push_sum_on(&ranks, 0, other);
         CHECK(fake_after(other) == ranks.streams[0] && fake_event_waits() == before + 1);
-        sum_on(&ranks, 0, other);
+        push_sum_on(&ranks, 0, other);
         CHECK(fake_event_waits() == before + 1);
-        sum_on(&ranks, 0, ranks.streams[0]);
+        push_sum_on(&ranks, 0, ranks.streams[0]);
         CHECK(fake_after(ranks.streams[0]) == other && fake_event_waits() == before + 2);
         for (int call = 0; call < 3; call++)
-            sum_on(&ranks, 1, ranks.streams[1]);
+            push_sum_on(&ranks, 1, ranks.streams[1]);
         CHECK_OK(trib_stream_destroy(ranks.devices[0], other));
         push_close(&ranks);
     }
@@ -55,10 +47,10 @@ static void held_back(void)
         const trib_stream other = new_stream(&ranks, 0);
         push_fill(&ranks, TRIB_F32, PUSH_N);
         push_hold(&held, ranks.streams[0]);
-        sum_on(&ranks, 0, ranks.streams[0]);
-        sum_on(&ranks, 0, other);
+        push_sum_on(&ranks, 0, ranks.streams[0]);
+        push_sum_on(&ranks, 0, other);
         for (int call = 0; call < 2; call++)
-            sum_on(&ranks, 1, ranks.streams[1]);
+            push_sum_on(&ranks, 1, ranks.streams[1]);
         CHECK(push_counts(&ranks, 0, 0));
         push_release(&held);
         CHECK_OK(trib_stream_wait(ranks.devices[0], other));
@@ -87,8 +79,8 @@ static void after_nccl(void)
     if (push_open(&ranks, RANKS, (size_t)LARGE * 4, NULL)) {
         const trib_stream other = new_stream(&ranks, 0);
         push_each(&ranks, large_rank);
-        sum_on(&ranks, 0, other);
-        sum_on(&ranks, 1, ranks.streams[1]);
+        push_sum_on(&ranks, 0, other);
+        push_sum_on(&ranks, 1, ranks.streams[1]);
         CHECK(push_counts(&ranks, RANKS, 1) && fake_after(other) == ranks.streams[0]);
         push_each(&ranks, large_rank);
         CHECK(fake_after(ranks.streams[0]) == other);
@@ -146,14 +138,14 @@ static void default_stream(void)
     struct push_ranks ranks;
     push_begin("the default stream");
     if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
-        sum_on(&ranks, 0, NULL);
+        push_sum_on(&ranks, 0, NULL);
         const long before = fake_event_waits();
-        sum_on(&ranks, 0, NULL);
+        push_sum_on(&ranks, 0, NULL);
         CHECK(fake_event_waits() == before);
-        sum_on(&ranks, 0, ranks.streams[0]);
+        push_sum_on(&ranks, 0, ranks.streams[0]);
         CHECK(fake_event_waits() == before + 1 && !push_is_done(&ranks, 0));
         for (int call = 0; call < 3; call++)
-            sum_on(&ranks, 1, ranks.streams[1]);
+            push_sum_on(&ranks, 1, ranks.streams[1]);
         CHECK(push_is_done(&ranks, 0) && push_counts(&ranks, 0, 3));
         push_close(&ranks);
     }
