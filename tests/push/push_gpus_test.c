@@ -91,8 +91,11 @@ static void size_case(const struct gpus *gpus, struct buffers *b, size_t bytes,
         unsigned char *const from = b->send[r] + (r == 0 ? 0 : shift);
         send[r] = from;
         recv[r] = in_place ? from : b->recv[r] + (r == 0 ? 0 : shift);
-        MUST(cudaSetDevice(r / gpus->each));
-        MUST(cudaMemcpy(from, b->parts[r], call.count * width, cudaMemcpyHostToDevice));
+        const int device = r / gpus->each;
+        MUST(cudaSetDevice(device));
+        /* On the call's stream: of pageable memory cudaMemcpy may return before it has arrived. */
+        MUST(cudaMemcpyAsync(from, b->parts[r], call.count * width, cudaMemcpyHostToDevice,
+                             gpus->streams[device]));
     }
     for (int d = 0; d < gpus->devices; d++) {
         MUST(cudaSetDevice(d));
@@ -273,7 +276,7 @@ static void late_peer(struct gpus *gpus)
     check_begin("push on %d GPUs: a rank is late by a second", gpus->size);
     for (int r = 0; r < gpus->size; r++) {
         data[r] = gpus_alloc(r, sizeof one);
-        MUST(cudaMemcpy(data[r], &one, sizeof one, cudaMemcpyHostToDevice));
+        MUST(cudaMemcpyAsync(data[r], &one, sizeof one, cudaMemcpyHostToDevice, gpus->streams[r]));
     }
     for (int r = 0; r < gpus->size; r++) {
         MUST(cudaSetDevice(r));

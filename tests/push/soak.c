@@ -78,6 +78,7 @@ static void make_input(struct soak *s, int type, int input)
         memset(parts[r] + 256 * r, 0xff, input == 0 ? 512 : 0);
         s->inputs[r][type][input] = gpus_alloc(r, BYTES);
         MUST(cudaMemcpy(s->inputs[r][type][input], parts[r], BYTES, cudaMemcpyHostToDevice));
+        MUST(cudaDeviceSynchronize()); /* of pageable memory the copy may still be on its way */
     }
     s->expected[type][input] = malloc(BYTES);
     fold_all(s->expected[type][input], parts, s->gpus->size, types[type]);
