@@ -18,6 +18,7 @@ mod id;
 mod job;
 mod lists;
 mod options;
+mod outcome;
 mod owner;
 mod place;
 mod queue;
@@ -50,6 +51,8 @@ mod _native {
     use crate::group::Group;
     #[pymodule_export]
     use crate::id::UniqueId;
+    #[pymodule_export]
+    use crate::outcome::Outcome;
     #[pymodule_export]
     use crate::place::{
         backends, describe_status, dump, library_version, quiesce, sparse_algorithms,

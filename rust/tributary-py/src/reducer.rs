@@ -13,7 +13,9 @@ use crate::call::{or_null, Call, Tensor};
 use crate::communicator::Communicator;
 use crate::failure::{check, Outcome};
 use crate::options::{Keywords, SparseOptions};
+use crate::outcome;
 use crate::owner::{without_gil, Owner};
+use crate::place::Place;
 use crate::statistics::Statistics;
 use crate::stream::OnStream;
 use crate::work::{Applied, Kept, Last, Work};
@@ -46,7 +48,7 @@ pub struct Reducer {
 
 /// A reducer of C, with the memory of its gradients. It holds its communicator: "`comm` must
 /// outlive the reducer".
-struct ReducerState {
+pub struct ReducerState {
     raw: NonNull<sys::trib_reducer>,
     owner: Arc<Owner>,
     kept: Mutex<Kept>,
@@ -63,6 +65,16 @@ unsafe impl Sync for ReducerState {}
 impl ReducerState {
     fn get(&self) -> *mut sys::trib_reducer {
         self.raw.as_ptr()
+    }
+
+    pub fn place(&self) -> Place {
+        self.owner.place
+    }
+
+    /// "Borrowed": as long as the reducer lives.
+    pub fn outcome(&self) -> *const u32 {
+        // SAFETY: the reducer is alive, and its word stays where it is.
+        unsafe { sys::trib_reducer_outcome(self.get()) }
     }
 
     fn call<T: Send>(
@@ -222,6 +234,12 @@ impl Reducer {
         // SAFETY: this thread has the turn. "Never waits."
         self.state
             .call(py, "Reducer.status", |state| check(unsafe { sys::trib_reducer_status(state) }))
+    }
+
+    /// In memory of the device: was the newest step applied? See `Outcome`.
+    #[getter]
+    fn outcome(&self) -> outcome::Outcome {
+        outcome::Outcome::new(&self.state)
     }
 
     /// The number of buckets.

@@ -1,9 +1,15 @@
 """Models of torch with the same parameters and data in every run, and comparisons."""
 
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "proof"))
+
+from ranks import alone as alone  # noqa: E402
 
 torch.set_num_threads(1)
 

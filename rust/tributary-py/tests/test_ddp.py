@@ -9,7 +9,6 @@ import gc
 import threading
 import unittest
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -19,14 +18,13 @@ from .ranks import run
 
 try:
     import torch
-    import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     import tributary.torch as ours
 except ModuleNotFoundError as error:
     raise unittest.SkipTest(f"tributary.torch is not tested: {error}") from None
 
-from .models import close, model, numbers, step, sums, wide
+from .models import alone, close, model, numbers, step, sums, wide
 
 
 class Wrapped:
@@ -42,7 +40,7 @@ class Wrapped:
 
     def make(self, plain: Any, **options: Any) -> Any:
         with self.lock:
-            group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=30))
+            group = alone()
             made = DistributedDataParallel(plain, process_group=group, bucket_cap_mb=0.5, **options)
             self.all.append((made, group))
         return made
@@ -147,23 +145,34 @@ class Hooks(unittest.TestCase):
             close(first, alone[0][1])
             close(second, [(3 * a + b) / 4 for a, b in zip(*alone[1], strict=True)])
 
-    def test_a_step_that_is_not_finite_is_skipped_on_all_ranks(self) -> None:
-        def rank(comm: Communicator) -> None:
-            ddp = self.wrapped.make(wide())
-            hook = ours.sparse(ddp, density=0.05, algorithm="topka", momentum=0.5, comm=comm)
-            step(ddp, comm.rank, 0)
-            self.assertTrue(hook.applied)
-            before = hook.state_dict()["state"]
-            found = step(ddp, comm.rank, 1, scale=float("inf") if comm.rank == 1 else 1.0)
-            self.assertFalse(hook.applied)
-            self.assertTrue(all(bool(gradient.isnan().all()) for gradient in found))
-            self.assertTrue(torch.equal(hook.state_dict()["state"], before))
-            found = step(ddp, comm.rank, 2)
-            self.assertTrue(hook.applied)
-            self.assertTrue(all(bool(gradient.isfinite().all()) for gradient in found))
-            self.assertFalse(torch.equal(hook.state_dict()["state"], before))
+    def skipped(self, comm: Communicator, scaler: Any, is_lost: Callable[[Any], Any]) -> None:
+        """A step that is not finite on rank 1, between two that are."""
+        ddp = self.wrapped.make(wide())
+        hook = ours.sparse(
+            ddp, density=0.05, algorithm="topka", momentum=0.5, scaler=scaler, comm=comm
+        )
+        step(ddp, comm.rank, 0)
+        self.assertTrue(hook.applied)
+        before = hook.state_dict()["state"]
+        found = step(ddp, comm.rank, 1, scale=float("inf") if comm.rank == 1 else 1.0)
+        self.assertFalse(hook.applied)
+        self.assertTrue(all(bool(is_lost(gradient).all()) for gradient in found))
+        self.assertTrue(torch.equal(hook.state_dict()["state"], before))
+        found = step(ddp, comm.rank, 2)
+        self.assertTrue(hook.applied)
+        self.assertTrue(all(bool(gradient.isfinite().all()) for gradient in found))
+        self.assertTrue(any(bool(gradient.count_nonzero()) for gradient in found))
+        self.assertFalse(torch.equal(hook.state_dict()["state"], before))
 
-        run(2, rank)
+    def test_a_step_that_is_not_finite_is_skipped_on_all_ranks(self) -> None:
+        run(2, lambda comm: self.skipped(comm, None, lambda gradient: gradient == 0))
+
+    def test_a_scaler_sees_a_step_that_is_not_finite(self) -> None:
+        class Scaler:
+            def get_scale(self) -> float:
+                return 4.0
+
+        run(2, lambda comm: self.skipped(comm, Scaler(), torch.isnan))
 
     def test_residuals_outlive_a_change_of_the_scale(self) -> None:
         class Scaler:

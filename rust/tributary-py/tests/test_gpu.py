@@ -29,6 +29,12 @@ if FAKE:
 EVENT = 3  # FAKE_EVENT: no event completes
 
 
+def word(outcome: tributary.Outcome) -> int:
+    interface = outcome.__cuda_array_interface__
+    assert interface["shape"] == (1,) and interface["typestr"] == "<i4"
+    return ctypes.c_int32.from_address(interface["data"][0]).value
+
+
 class Memory:
     """Floats on a GPU, without a protocol."""
 
@@ -131,7 +137,10 @@ class Gpus(unittest.TestCase):
             mean = Gpu(comm.device, comm.rank)
             reducer = Reducer(comm, [mean])
             reducer.ready(0)
+            before = word(reducer.outcome)
             reducer.finish().wait()
+            self.assertEqual([before, word(reducer.outcome)], [0, 1])
+            self.assertFalse(hasattr(reducer.outcome, "__array_interface__"))
             return [list(result.data), list(mean.data)]
 
         found = tributary.Group(2, backend="nccl").run(rank)

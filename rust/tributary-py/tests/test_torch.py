@@ -7,7 +7,6 @@ import tempfile
 import threading
 import unittest
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -24,7 +23,7 @@ try:
 except ModuleNotFoundError as error:
     raise unittest.SkipTest(f"tributary.torch is not tested: {error}") from None
 
-from .models import close, model, step
+from .models import alone, close, model, step
 
 
 class Average(unittest.TestCase):
@@ -105,7 +104,7 @@ class Meeting(unittest.TestCase):
         store, found = dist.HashStore(), {}
 
         def rank(number: int) -> None:
-            comm = ours.communicator_from_store(store, number, 2)
+            comm = ours.communicator_from_store(store, number, 2, device="cpu")
             data = torch.ones(1)
             comm.allreduce(data).wait(timeout=20)
             found[number] = (comm.rank, int(data), comm.backend)
@@ -132,7 +131,7 @@ class Meeting(unittest.TestCase):
 import sys, torch.distributed as dist, tributary.torch
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 try:
-    tributary.torch.communicator()
+    tributary.torch.communicator(device="cpu")
 except RuntimeError as error:
     print(error)
 """
@@ -150,8 +149,7 @@ except RuntimeError as error:
         self.assertIn("rank 1 of 2 is in another process than rank 0", second)
 
     def test_by_a_process_group(self) -> None:
-        group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=30))
-        comm = ours.communicator(group)
+        comm = ours.communicator(alone(), device="cpu")
         self.assertEqual((comm.rank, comm.size, comm.backend), (0, 1, "host"))
 
     def test_mistakes(self) -> None:

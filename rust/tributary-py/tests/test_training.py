@@ -1,13 +1,22 @@
 """Sparse allreduces, and reducers."""
 
 import array
+import ctypes
 import gc
 import threading
 import unittest
 from typing import Any
 
 import tributary
-from tributary import ArgumentError, Communicator, Reducer, SparseAllReduce, StateError, Status
+from tributary import (
+    ArgumentError,
+    Communicator,
+    Outcome,
+    Reducer,
+    SparseAllReduce,
+    StateError,
+    Status,
+)
 
 from .ranks import floats, run
 
@@ -149,6 +158,12 @@ class Sparse(unittest.TestCase):
         self.assertEqual(list(result), [0, 0, 0, 4])
 
 
+def word(outcome: Outcome) -> int:
+    interface = outcome.__array_interface__
+    assert interface["shape"] == (1,) and interface["typestr"] == "<i4"
+    return ctypes.c_int32.from_address(interface["data"][0]).value
+
+
 class Reducers(unittest.TestCase):
     def test_steps(self) -> None:
         def rank(comm: Communicator) -> None:
@@ -231,9 +246,12 @@ class Reducers(unittest.TestCase):
             reducer.ready(0)
             with self.assertRaisesRegex(ArgumentError, "NON_FINITE"):
                 reducer.finish().wait()
+            self.assertEqual(word(reducer.outcome), 0)
             gradient[:] = floats(0, 1, 0, 0)
             reducer.ready(0)
             reducer.finish().wait()
+            self.assertEqual(word(reducer.outcome), 1)
+            self.assertFalse(hasattr(reducer.outcome, "__cuda_array_interface__"))
             self.assertEqual(list(gradient), [0, 4, 0, 0])
 
         run(2, rank)

@@ -51,6 +51,19 @@ class Processes:
         dist.destroy_process_group()
 
 
+def alone() -> Any:
+    """A process group of this process alone, of gloo."""
+    store = dist.HashStore()
+    gloo = dist.ProcessGroupGloo(store, 0, 1, timedelta(seconds=30))
+    if isinstance(gloo, dist.ProcessGroup):
+        return gloo
+    # In newer versions of torch a group has a backend for each type of device.
+    group, kind = dist.ProcessGroup(store, 0, 1), dist.ProcessGroup.BackendType.GLOO
+    group._set_default_backend(kind)
+    group._register_backend(torch.device("cpu"), kind, gloo)
+    return group
+
+
 class Threads:
     """Ranks are threads. Each has a DDP of one rank, whose hook averages over all threads.
 
@@ -66,7 +79,7 @@ class Threads:
     def wrap(self, make: Callable[[], Any], seed: int) -> Any:
         with self.lock:
             torch.manual_seed(seed)
-            group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=30))
+            group = alone()
             made = DistributedDataParallel(make(), process_group=group)
             self.all.append((made, group))
         return made

@@ -87,8 +87,8 @@ class Training:
             group["lr"] = learning_rate(self.plan, number)
         self.optimizer.zero_grad(set_to_none=True)
         loss_of(self.ddp, self.task.batch(self.generator))[0].backward()
-        if getattr(self.method.hook, "applied", True):
-            self.optimizer.step()
+        # After a sparse step that was not applied, gradients are 0, and SGD without momentum does nothing.
+        self.optimizer.step()
 
     def point(self, step: int) -> None:
         loss, accuracy = validate(self.ddp.module, self.task.validation)

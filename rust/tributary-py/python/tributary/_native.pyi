@@ -23,6 +23,7 @@ __all__ = [
     "Communicator",
     "Event",
     "Group",
+    "Outcome",
     "Reducer",
     "SparseAllReduce",
     "Stream",
@@ -245,6 +246,13 @@ class Group:
     def status(self) -> None: ...
 
 @final
+class Outcome:
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+@final
 class Reducer:
     def __new__(
         cls, comm: Communicator, gradients: Iterable[Tensor], **options: Unpack[ReducerOptions]
@@ -252,6 +260,8 @@ class Reducer:
     def ready(self, i: int, *, stream: AnyStream | None = None) -> None: ...
     def finish(self, *, stream: AnyStream | None = None) -> Work: ...
     def status(self) -> None: ...
+    @property
+    def outcome(self) -> Outcome: ...
     @property
     def buckets(self) -> int: ...
     def set_density(self, density: float) -> None: ...

@@ -1,12 +1,13 @@
 """A communication hook of DistributedDataParallel: sparse allreduces with error feedback."""
 
 import ctypes
+import math
 from typing import Any, Unpack
 
 import torch
 
 from .._errors import ArgumentError, Status
-from .._native import Communicator, Reducer
+from .._native import Communicator, Reducer, Work
 from .._types import SparseOptions
 from ._hooks import Hook
 
@@ -20,12 +21,10 @@ class Sparse(Hook):
     where a `tributary.Reducer` reduces them, and the averages are copied back. So residuals belong to
     parameters, and DDP may fill its buckets anew; a step is applied with all its buckets, or not at
     all; and residuals are in f32 for parameters of f16 and bf16.
-    """
 
-    #: Whether the newest step was applied. If not, a gradient of some rank was not finite: no
-    #: residual has changed, and all gradients are NaN on all ranks, so that a GradScaler skips the
-    #: step. A loop without one skips it by ``if hook.applied: optimizer.step()``.
-    applied: bool = True
+    A step is not applied if a gradient of some rank is not finite. Then no residual has changed, and
+    on all ranks all gradients are 0; or NaN if the hook knows a GradScaler, which skips the step.
+    """
 
     def __init__(
         self,
@@ -37,7 +36,10 @@ class Sparse(Hook):
     ) -> None:
         self._options, self._scaler, self._bucket_bytes = options, scaler, bucket_bytes
         self._scale = 1.0
-        self._parts: list[tuple[Any, Any]] = []
+        self._buckets: list[tuple[Any, list[Any], list[Any]]] = []
+        #: Of the newest step, until somebody has asked whether it was applied.
+        self._work: Work | None = None
+        self._applied = True
         super().__init__(model, comm)
 
     def _prepare(self, model: Any) -> None:
@@ -58,38 +60,61 @@ class Sparse(Hook):
         self._reducer = Reducer(
             self.comm, self._own, sparse=self._options, bucket_bytes=self._bucket_bytes
         )
+        if self._on_gpu:
+            self._outcome = torch.as_tensor(self._reducer.outcome, device=self.device)
 
-    def _begin(self) -> None:
-        self._parts.clear()
-        self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+    @property
+    def applied(self) -> bool:
+        """Whether the newest step was applied. Waits for it, which a loop need not do."""
+        self._settle()
+        return self._applied
 
-    def _queue(self, bucket: Any) -> None:
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-            i = self._index[id(parameter)]
-            own = self._own[i].view(gradient.shape)
-            own.copy_(gradient)
-            if self._scale != 1.0:
-                own.mul_(1.0 / self._scale)
-            self._reducer.ready(i)
-            self._parts.append((gradient, own))
-
-    def _finish(self) -> None:
+    def _settle(self) -> None:
+        work, self._work = self._work, None
+        if work is None:
+            return
         try:
-            self._reducer.finish().wait()
-            self.applied = True
+            work.wait()
+            self._applied = True
         except ArgumentError as error:
             if error.status != Status.NON_FINITE:
                 raise
-            self.applied = False
-        for gradient, own in self._parts:
-            if not self.applied:
-                gradient.fill_(float("nan"))
-                continue
+            self._applied = False
+
+    def _begin(self) -> None:
+        self._settle()  # on a GPU, the step before
+        self._buckets.clear()
+        self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+
+    def _queue(self, bucket: Any) -> None:
+        gradients = bucket.gradients()
+        at = [self._index[id(parameter)] for parameter in bucket.parameters()]
+        own = [self._own[i].view(gradient.shape) for i, gradient in zip(at, gradients)]
+        _copy_all(own, gradients)
+        if self._scale != 1.0:
+            torch._foreach_mul_(own, 1.0 / self._scale)
+        for i in at:
+            self._reducer.ready(i)
+        self._buckets.append((bucket.buffer(), gradients, own))
+
+    def _finish(self) -> None:
+        self._work = self._reducer.finish()
+        if not self._on_gpu:
+            self._settle()
+        lost = self._lost()
+        for buffer, gradients, own in self._buckets:
+            _copy_all(gradients, own)
             if self._scale != 1.0:
-                own.mul_(self._scale)
-            gradient.copy_(own)
-        self._parts.clear()
+                buffer.mul_(self._scale)
+            buffer.masked_fill_(lost, 0.0 if self._scaler is None else math.nan)
+        self._buckets.clear()
         self._set_results()
+
+    def _lost(self) -> Any:
+        """Was the step not applied? Known on the stream, so that the host need not wait."""
+        if self._on_gpu:
+            return self._outcome == 0
+        return torch.tensor([not self._applied])
 
     def set_density(self, density: float) -> None:
         """From the next step on. All ranks call it, between steps."""
@@ -125,6 +150,15 @@ class Sparse(Hook):
             )
         data = state["state"].cpu().contiguous()
         self._reducer.import_state(ctypes.string_at(data.data_ptr(), data.numel()), add=add)
+
+
+def _copy_all(to: list[Any], of: list[Any]) -> None:
+    """Each tensor to another of its shape, in as few launches as this torch can."""
+    if hasattr(torch, "_foreach_copy_"):
+        torch._foreach_copy_(to, of)
+    else:
+        for one, other in zip(to, of):
+            one.copy_(other)
 
 
 def _wide(dtype: Any) -> Any:
