@@ -1,13 +1,12 @@
 // push: one launch of at most 64 blocks. Every thread has the same chunks as long as the call lasts:
 // it sends them to all peers, then waits for those of all peers, in memory of its own device.
 // There is no fence: what the next call relies on is ordered by the end of this kernel.
-//
-// Who waits reads the abort flag by the clock, as abort.cuh has it, but in the control of its rank.
 #pragma once
 
-#include "kernels/cuda/abort.cuh"
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/push_fold.cuh"
+#include "kernels/cuda/push_wire.cuh"
+#include "kernels/cuda/waiting.cuh"
 #include "kernels/push.h"
 
 namespace {
@@ -15,7 +14,6 @@ namespace {
 // A multiprocessor has room for two blocks at once, whose threads have 64 registers each, from sm_75
 // on. So a call of 64 blocks needs 32 of them, and one on a smaller device has fewer blocks.
 constexpr uint32_t kPushThreads = 512, kPushBlocks = 64, kPushAtOnce = 2;
-constexpr long long kPushAsksEvery = 20000; // cycles: 10 us at 2 GHz
 
 struct PushJob {
     uint4 *scratch[TRI_PUSH_RANKS];
@@ -53,59 +51,6 @@ __device__ inline void count_block(tri_push_control *control, uint32_t blocks)
 {
     if (atomicAdd(&control->turn, 1) % TRI_PUSH_EPOCH + 1 == blocks)
         atomicAdd(&control->turn, TRI_PUSH_EPOCH - blocks);
-}
-
-__device__ inline void end_all(tri_push_control *control, uint32_t why)
-{
-    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;"
-                 :
-                 : "l"(&control->over), "r"(why)
-                 : "memory");
-}
-
-// Of the threads of a warp that are here, the first one.
-__device__ inline bool is_first_here()
-{
-    uint32_t below;
-    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
-    return (__activemask() & below) == 0;
-}
-
-// Since when a thread waits, and when it last asked.
-struct Waiting {
-    long long asked;          // cycles
-    unsigned long long since; // ns; 0: not known yet
-};
-
-// Has an abort or a deadline ended all calls of this rank? One of its threads in 10 us reads the flag,
-// which is in memory of the host.
-__device__ inline bool gives_up(const PushJob &job, tri_push_control *control, Waiting &waiting)
-{
-    if (clock64() - waiting.asked < kPushAsksEvery)
-        return false;
-    waiting.asked = clock64();
-    uint32_t over;
-    unsigned long long *const at = reinterpret_cast<unsigned long long *>(&control->asked), asked;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(over) : "l"(&control->over));
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(asked) : "l"(at));
-    if (over != 0)
-        return true;
-    const unsigned long long now = global_ns();
-    waiting.since = waiting.since == 0 ? now : waiting.since;
-    if (static_cast<long long>(now - asked) < kRenewEvery || !is_first_here() ||
-        atomicCAS(at, asked, now) != asked)
-        return false;
-    over = load_abort_word(job.abort_flag);
-    if (over == 0 && job.patience != 0 && now - waiting.since > job.patience) {
-        over = TRI_PUSH_LATE;
-        asm volatile("st.relaxed.sys.global.u32 [%0], %1;"
-                     :
-                     : "l"(job.abort_flag), "r"(over)
-                     : "memory");
-    }
-    if (over != 0)
-        end_all(control, over);
-    return over != 0;
 }
 
 // ------------------------------------------------------------------------------------ the kernel
@@ -156,6 +101,16 @@ __device__ inline void empty_chunk(const PushJob &job, int rank, uint4 *slots)
 }
 
 template <typename T, int Ranks>
+__device__ inline Part<T> reduce_chunk(const uint4 (&granules)[Ranks], int size, trib_op op)
+{
+    Part<T> parts[Ranks];
+#pragma unroll
+    for (int r = 0; r < Ranks; r++)
+        parts[r] = decode<T>(granules[r]);
+    return reduce(parts, size, op);
+}
+
+template <typename T, int Ranks>
 __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob job)
 {
     constexpr bool kWide = Wire<T>::kWide;
@@ -187,30 +142,11 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
         if (!receive_chunk<Ranks, kWide>(job, self, received + chunk, own, granules))
             return;
         empty_chunk<Ranks, kWide>(job, self.rank, received + chunk);
-        store_result(self.recv, job.count, chunk, reduce<T>(granules, job.size, job.op));
+        store_result(self.recv, job.count, chunk, reduce_chunk<T>(granules, job.size, job.op));
     }
 }
 
 // --------------------------------------------------------------------------------- on the host
-
-// Blocks that are on the current device at once.
-inline uint32_t blocks_at_once()
-{
-    static std::atomic<uint32_t> known[64]; // of a device; 0: unknown
-    int device = 0, multiprocessors = 0;
-    if (cudaGetDevice(&device) != cudaSuccess || device >= 64)
-        return 1;
-    uint32_t blocks = known[device].load(std::memory_order_relaxed);
-    if (blocks != 0)
-        return blocks;
-    if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
-        cudaSuccess)
-        return 1;
-    blocks = kPushAtOnce * static_cast<uint32_t>(multiprocessors);
-    blocks = blocks < kPushBlocks ? blocks : kPushBlocks;
-    known[device].store(blocks, std::memory_order_relaxed);
-    return blocks;
-}
 
 inline PushJob push_job(const tri_push &call, uint32_t threads)
 {
@@ -227,7 +163,8 @@ inline PushJob push_job(const tri_push &call, uint32_t threads)
     job.size = call.size;
     job.op = call.op;
     const uint32_t wanted = (job.chunks + threads - 1) / threads;
-    const uint32_t most = blocks_at_once() / static_cast<uint32_t>(call.n);
+    const uint32_t fit = blocks_at_once(kPushAtOnce);
+    const uint32_t most = (fit < kPushBlocks ? fit : kPushBlocks) / static_cast<uint32_t>(call.n);
     job.blocks = wanted < most ? wanted : most > 0 ? most : 1;
     return job;
 }

@@ -1,7 +1,8 @@
-// The reductions of push: what kernels/cpu/reduce.c makes of the same parts, to the bit.
+// The reductions of push and pull: what kernels/cpu/reduce.c makes of the same parts, to the bit. A part
+// is what a thread has of one rank at a time: an array `element`, of kElements.
 #pragma once
 
-#include "kernels/cuda/push_wire.cuh"
+#include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/sparse.cuh"
 
 namespace {
@@ -91,18 +92,18 @@ struct Most {
     }
 };
 
-// The chunk's elements of ranks 0, 1, ... size - 1, in that order.
-template <typename T, int Ranks, typename Op>
-__device__ inline Part<T> fold(const uint4 (&granules)[Ranks], int size, bool average, Op op)
+// The elements of ranks 0, 1, ... size - 1, in that order.
+template <typename Part, int Ranks, typename Op>
+__device__ inline Part fold(const Part (&parts)[Ranks], int size, bool average, Op op)
 {
-    Part<T> result;
+    Part result;
 #pragma unroll
-    for (int e = 0; e < Part<T>::kElements; e++) {
-        auto sum = widen(decode<T>(granules[0]).element[e]);
+    for (int e = 0; e < Part::kElements; e++) {
+        auto sum = widen(parts[0].element[e]);
 #pragma unroll
         for (int r = 1; r < Ranks; r++)
             if (r < size)
-                sum = op(sum, widen(decode<T>(granules[r]).element[e]));
+                sum = op(sum, widen(parts[r].element[e]));
         if (average)
             sum = divided(sum, size);
         narrow(result.element[e], sum);
@@ -110,18 +111,18 @@ __device__ inline Part<T> fold(const uint4 (&granules)[Ranks], int size, bool av
     return result;
 }
 
-template <typename T, int Ranks>
-__device__ inline Part<T> reduce(const uint4 (&granules)[Ranks], int size, trib_op op)
+template <typename Part, int Ranks>
+__device__ inline Part reduce(const Part (&parts)[Ranks], int size, trib_op op)
 {
     switch (op) {
     case TRIB_PROD:
-        return fold<T>(granules, size, false, Times());
+        return fold(parts, size, false, Times());
     case TRIB_MIN:
-        return fold<T>(granules, size, false, Least());
+        return fold(parts, size, false, Least());
     case TRIB_MAX:
-        return fold<T>(granules, size, false, Most());
+        return fold(parts, size, false, Most());
     default:
-        return fold<T>(granules, size, op == TRIB_AVG, Plus());
+        return fold(parts, size, op == TRIB_AVG, Plus());
     }
 }
 
