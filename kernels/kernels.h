@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/pull.h"
 #include "kernels/push.h"
 #include "kernels/sparse.h"
 #include "tributary.h"
@@ -165,6 +166,10 @@ struct tri_kernels {
      * parts in rank order: the same bits on all ranks. Ends when the parts of all ranks have come; a
      * call of no elements at once. See push.h. */
     trib_status (*push)(const struct tri_push *call, trib_stream stream);
+
+    /* pull (optional): the same of large buffers, which peers read where they lie. Ends when no peer
+     * needs this rank's buffers any more. See pull.h. */
+    trib_status (*pull)(const struct tri_pull *call, trib_stream stream);
 
     /* preload (optional): load every kernel of both tables on the current device, so that no launch
      * waits for that. May wait for the device. */

@@ -29,6 +29,7 @@ trib_status tri_cuda_unpack_kept(const void *table, size_t n, const struct tri_b
 trib_status tri_cuda_scale(void *dst, const void *src, size_t count, trib_dtype dtype,
                            const struct tri_factor *factor, trib_stream stream);
 trib_status tri_cuda_push(const struct tri_push *call, trib_stream stream);
+trib_status tri_cuda_pull(const struct tri_pull *call, trib_stream stream);
 
 #ifdef __cplusplus
 }

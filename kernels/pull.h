@@ -1,0 +1,134 @@
+/* Pull: allreduces of large buffers among ranks of one process that map each other's memory. A part of
+ * seam 2, beside push.h.
+ *
+ * A rank reads the parts of its peers where they lie. Which buffers a call uses travels in its first
+ * barrier, so a call takes pointers that no peer has heard of, and a graph may replay it.
+ *
+ * A barrier is one of twins: blocks of threads with the same index, one on each rank. Each has its turn,
+ * a count of the barriers that it has been at, in the control of its own rank; as all ranks make the same
+ * calls, twins count alike. Block b of rank r, at its next barrier:
+ *   1. all that its threads have read has come, and they write nothing before step 3;
+ *   2. it stores its turn + 1, with release, into posts[b][r] of every peer's control;
+ *   3. it waits, with acquire, until posts[b][p] of its own control holds that much, or more, for every
+ *      peer p. (More by one at most: p has gone on to the next barrier, and waits for us there.)
+ *
+ * A call:
+ *   1. first barrier. Before its turn, each block stores the pointers of its rank into the post: those of
+ *      send and recv, or NULL for both if a peer cannot map one of them.
+ *   2. the elements, in one of three ways. All blocks of all ranks know the same pointers, so they
+ *      choose alike.
+ *        staged     if any rank's pointers are NULL. A block has a part of each rank's scratch, two
+ *                   halves of it. Piece by piece of its elements: its own send into a half, a barrier,
+ *                   then that half of all ranks is reduced into its own recv; then the other half.
+ *        one shot   if the call says so: send of all ranks is reduced into its own recv. Every rank makes
+ *                   all of the result. No rank is in place.
+ *        two shot   otherwise: the elements are divided over the ranks. Whoever owns an element reduces
+ *                   send of all ranks into recv of all ranks. Any rank may be in place.
+ *      Elements are folded in rank order, by the operations of push: the same bits on all ranks, and
+ *      whichever way they went.
+ *   3. last barrier.
+ *
+ * Why that is right.
+ *   Posts. Rank r stores pointers for a call in posts[b][r] of p only if its call before has ended, hence
+ *   when all blocks of r have been at that call's last barrier with their twins. Block b of p came there,
+ *   or to the last barrier of the last call that had a block b, after it had read the pointers of that
+ *   call. So pointers are read before they are overwritten; and they are what belongs to the turn that p
+ *   waits for, because they are stored before it and released with it.
+ *   Reading. A rank's block comes to the first barrier when its kernel runs, so what was queued before
+ *   the call has made its send, and nobody uses its recv. Its twins access both only then.
+ *   Two shot. An element has one owner, and nobody else reads its send or writes its recv, on any rank. The
+ *   owner reads all ranks' parts of 16 bytes before it writes them. So a rank may be in place.
+ *   Staged. A block writes a half that it wrote two pieces before. In between it has been at a barrier
+ *   with its twins, to which they came when they had read the earlier piece. And between calls there is
+ *   the last barrier, so the parts of scratch that blocks have may change.
+ *   End. A block passes the last barrier when its twins have come there, and they have then read all that
+ *   they read of this rank, and what they wrote is released. All elements of all peers belong to some
+ *   twin. So when the call has ended, its send may be overwritten, and its recv is whole.
+ *
+ * What it relies on:
+ *   - Control and scratch have one address on all devices; send and recv, too, if they are mapped.
+ *   - Calls of one rank are ordered as push.h says. Calls of no elements do not count.
+ *   - Every rank makes the same calls in the same order: count, dtype, op, way, blocks, scratch_bytes, and
+ *     devices that have as many multiprocessors and as many ranks. So twins exist. Pointers may differ.
+ *   - All blocks of a call run at once.
+ *
+ * After an abort, or when a rank has waited for longer than it may, calls end without a result and leave
+ * control and recv as they happen to be: the communicator is over. Then peers may access the buffers of a
+ * rank whose own call has ended, until their calls end as well: buffers stay until all ranks' calls have.
+ * The flag and what LATE means for the result are those of push.h. */
+#ifndef TRI_KERNELS_PULL_H
+#define TRI_KERNELS_PULL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/push.h"
+#include "tributary.h"
+
+enum {
+    TRI_PULL_RANKS = TRI_PUSH_RANKS, /* at most */
+    TRI_PULL_BLOCKS = 256,           /* of a rank, at most */
+    TRI_PULL_UNIT = 16               /* bytes that one thread moves at a time */
+};
+
+/* How elements go if all buffers are mapped. */
+enum tri_pull_way { TRI_PULL_ONE_SHOT, TRI_PULL_TWO_SHOT };
+
+/* What a block of a peer has told its twin here. */
+struct tri_pull_post {
+    const void *send; /* NULL: not mapped */
+    void *recv;
+    uint32_t turn;
+    uint32_t unused[3];
+};
+
+/* Of each rank, in memory that all its peers map, aligned to 256. Zeros before the first call. */
+struct tri_pull_control {
+    uint64_t asked; /* when the abort flag was last read, in ns of the device's clock */
+    uint32_t over;  /* not 0: calls end without a result */
+    uint32_t unused[29];
+    uint32_t turn[TRI_PULL_BLOCKS]; /* of this rank's blocks */
+    struct tri_pull_post posts[TRI_PULL_BLOCKS][TRI_PULL_RANKS];
+};
+
+/* One rank of the communicator whose device is the stream's. */
+struct tri_pull_rank {
+    const void *send; /* aligned to its element */
+    void *recv;       /* the same pointer, unless all go one shot; or apart from it */
+    bool mapped;      /* all peers' devices map both */
+    int rank;
+};
+
+/* One call. `here` are the ranks that this device has, nearly always one: they wait for each other,
+ * so one launch has all of them. */
+struct tri_pull {
+    const struct tri_pull_rank *here;
+    size_t n;
+    struct tri_pull_control *control[TRI_PULL_RANKS]; /* of each rank */
+    void
+        *scratch[TRI_PULL_RANKS]; /* of each rank, aligned to 16; no need of it if all are mapped */
+    size_t scratch_bytes;         /* of one rank: at least tri_pull_scratch_least */
+    int size;                     /* ranks: 2 to TRI_PULL_RANKS */
+    int blocks;                   /* of a rank, at most; 0: as many as are best */
+    size_t count;
+    trib_dtype dtype;
+    trib_op op;
+    enum tri_pull_way way;
+    uint32_t *abort_flag; /* pinned; as push's */
+    uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
+};
+
+/* Two halves of one unit for every block; more makes staged calls faster. */
+static inline size_t tri_pull_scratch_least(void)
+{
+    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT;
+}
+
+/* Bytes of half of the part of scratch that one of `blocks` blocks has. */
+static inline size_t tri_pull_half(size_t scratch_bytes, uint32_t blocks)
+{
+    return scratch_bytes / 2 / blocks / TRI_PULL_UNIT * TRI_PULL_UNIT;
+}
+
+#endif
