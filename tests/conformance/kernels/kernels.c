@@ -284,6 +284,8 @@ void kernels_suite(const struct kernels_place *place)
         kernels_weighted(&arena, quick);
         kernels_scale(&arena, quick);
         kernels_push(&arena, quick);
+        if (place->kernels->pull != NULL)
+            kernels_pull(&arena, quick);
         if (place->kernels->reduce != NULL) {
             kernels_reduce(&arena, quick);
             kernels_reduce_scaled(&arena, quick);

@@ -160,6 +160,7 @@ void kernels_weighted(struct arena *arena, bool quick);
 void kernels_reduce(struct arena *arena, bool quick);
 void kernels_scale(struct arena *arena, bool quick);
 void kernels_push(struct arena *arena, bool quick);
+void kernels_pull(struct arena *arena, bool quick); /* of a table that has it */
 void kernels_reduce_scaled(struct arena *arena, bool quick);
 
 #endif

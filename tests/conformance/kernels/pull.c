@@ -1,0 +1,236 @@
+/* The conformance suite of kernel tables: pull, with all ranks of a communicator on one device. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/kernels/kernels.h"
+
+enum { CONTROL = sizeof(struct tri_pull_control), STAGED = 2, WAYS, NOBODY = -1 };
+
+/* A communicator: its scratch lies in the arena, its controls do not, for they outlast a call. */
+struct world {
+    struct arena *arena;
+    uint32_t *abort_flag;
+    int size;
+    size_t scratch_bytes;
+    size_t scratch[TRI_PULL_RANKS], send[TRI_PULL_RANKS], recv[TRI_PULL_RANKS];
+    struct tri_pull_control *control[TRI_PULL_RANKS], *found;
+};
+
+/* One call of it. */
+struct pull_case {
+    trib_dtype dtype;
+    trib_op op;
+    size_t count;
+    enum tri_pull_way way;
+    int blocks, unmapped; /* a rank, or NOBODY */
+    bool in_place;        /* every other rank */
+    bool alike;           /* buffers of all ranks lie alike in 16 bytes */
+    enum kernels_numbers numbers;
+};
+
+/* Controls as before the first call, and no abort. */
+static void renew_world(struct world *w)
+{
+    const uint32_t none = 0;
+    memset(w->found, 0, CONTROL);
+    for (int r = 0; r < TRI_PULL_RANKS; r++)
+        w->arena->place->upload(w->control[r], w->found, CONTROL);
+    w->arena->place->upload(w->abort_flag, &none, sizeof none);
+}
+
+static void open_world(struct world *w, struct arena *arena)
+{
+    const struct kernels_place *place = arena->place;
+    *w = (struct world){.arena = arena, .abort_flag = place->alloc_pinned(64)};
+    w->found = malloc(CONTROL);
+    for (int r = 0; r < TRI_PULL_RANKS; r++)
+        w->control[r] = place->alloc(CONTROL);
+    renew_world(w);
+}
+
+static void close_world(struct world *w)
+{
+    for (int r = 0; r < TRI_PULL_RANKS; r++)
+        w->arena->place->free(w->control[r]);
+    w->arena->place->free_pinned(w->abort_flag);
+    free(w->found);
+}
+
+/* Buffers and scratch for every rank. */
+static void place_buffers(struct world *w, const struct pull_case *c)
+{
+    const size_t size = trib_dtype_size(c->dtype), bytes = c->count * size;
+    const size_t shift = kernels_random() % 16 / size * size;
+    arena_reset(w->arena);
+    for (int r = 0; r < w->size; r++) {
+        const size_t other = c->alike ? shift : kernels_random() % 16 / size * size;
+        w->send[r] = arena_place(w->arena, bytes, c->alike ? shift : r % 2 * size % 16);
+        arena_name(w->arena, w->send[r], "send");
+        w->recv[r] = c->in_place && r % 2 == 0 ? w->send[r] : arena_place(w->arena, bytes, other);
+        kernels_fill(w->arena->image + w->send[r], c->dtype, c->count, c->numbers);
+        w->scratch[r] = arena_place(w->arena, w->scratch_bytes, 0);
+        arena_name(w->arena, w->scratch[r], "scratch");
+        arena_forget(w->arena, w->scratch[r], w->scratch_bytes);
+    }
+}
+
+static struct tri_pull job_of(const struct world *w, const struct pull_case *c,
+                              struct tri_pull_rank *here)
+{
+    struct tri_pull job = {.here = here,
+                           .n = (size_t)w->size,
+                           .scratch_bytes = w->scratch_bytes,
+                           .size = w->size,
+                           .blocks = c->blocks,
+                           .count = c->count,
+                           .dtype = c->dtype,
+                           .op = c->op,
+                           .way = c->way,
+                           .abort_flag = w->abort_flag};
+    for (int r = 0; r < w->size; r++) {
+        job.control[r] = w->control[r];
+        job.scratch[r] = w->arena->device + w->scratch[r];
+        here[r] = (struct tri_pull_rank){.send = w->arena->device + w->send[r],
+                                         .recv = w->arena->device + w->recv[r],
+                                         .mapped = r != c->unmapped,
+                                         .rank = r};
+    }
+    return job;
+}
+
+/* The image after the call. */
+static void expect(const struct world *w, const struct pull_case *c)
+{
+    const size_t size = trib_dtype_size(c->dtype);
+    for (size_t i = 0; i < c->count; i++) {
+        const void *elements[TRI_PULL_RANKS];
+        uint64_t result = 0;
+        for (int r = 0; r < w->size; r++)
+            elements[r] = w->arena->image + w->send[r] + i * size;
+        kernels_fold(&result, elements, (size_t)w->size, c->dtype, c->op);
+        for (int r = 0; r < w->size; r++)
+            memcpy(w->arena->image + w->recv[r] + i * size, &result, size);
+    }
+    for (int r = 0; r < w->size && c->dtype <= TRIB_F64; r++) {
+        arena_mark(w->arena, w->send[r], c->count, c->dtype);
+        arena_mark(w->arena, w->recv[r], c->count, c->dtype);
+    }
+}
+
+/* Whatever a NaN looks like, it looks so on all ranks. */
+static void compare_ranks(const struct world *w, const struct pull_case *c)
+{
+    const size_t bytes = c->count * trib_dtype_size(c->dtype);
+    for (int r = 1; r < w->size && !check_left_out(); r++)
+        CHECK_MSG(memcmp(w->arena->found + w->recv[0], w->arena->found + w->recv[r], bytes) == 0,
+                  "ranks 0 and %d of %d have other bits", r, w->size);
+}
+
+/* Twins have been at as many barriers. */
+static void compare_turns(const struct world *w)
+{
+    uint32_t turn[TRI_PULL_BLOCKS];
+    for (int r = 0; r < w->size && !check_left_out(); r++) {
+        w->arena->place->download(w->found, w->control[r], CONTROL);
+        CHECK_MSG(w->found->over == 0, "rank %d: over is %u", r, (unsigned)w->found->over);
+        if (r == 0)
+            memcpy(turn, w->found->turn, sizeof turn);
+        CHECK_MSG(memcmp(turn, w->found->turn, sizeof turn) == 0, "turns of ranks 0 and %d", r);
+    }
+}
+
+static void one_call(struct world *w, const struct pull_case *c)
+{
+    struct tri_pull_rank here[TRI_PULL_RANKS];
+    place_buffers(w, c);
+    arena_upload(w->arena);
+    const struct tri_pull job = job_of(w, c, here);
+    CHECK_OK(w->arena->place->kernels->pull(&job, w->arena->place->stream));
+    expect(w, c);
+    arena_download(w->arena);
+    compare_ranks(w, c);
+    compare_turns(w);
+    (void)arena_compare(w->arena, w->arena->found, "pull");
+}
+
+/* Every way, in place and not, with any number of blocks. */
+static void counts_and_ways(struct world *w, trib_dtype dtype, trib_op op, bool quick)
+{
+    static const size_t counts[] = {1, 2, 15, 16, 17, 63, 1027, 8191, 40001};
+    static const int blocks[] = {1, 2, 7, 12};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (int way = 0; way < WAYS; way++) {
+            const size_t turn = i + (size_t)op + (size_t)way + (size_t)w->size;
+            struct pull_case c = {
+                .dtype = dtype,
+                .op = op,
+                .count = counts[i],
+                .way = way == STAGED ? (enum tri_pull_way)(i % 2) : (enum tri_pull_way)way,
+                .blocks = blocks[kernels_random() % 4],
+                .unmapped = way == STAGED ? (int)(turn % (size_t)w->size) : NOBODY,
+                .in_place = way != TRI_PULL_ONE_SHOT && turn / 2 % 2,
+                .alike = turn % 3 != 0,
+                .numbers = (enum kernels_numbers)(turn % 3)};
+            if ((quick || w->size > 4) && turn % 3 != (size_t)dtype % 3)
+                continue;
+            if (w->size <= 3 && i % 3 == 0)
+                c.blocks = 0;
+            if (way == STAGED && c.way == TRI_PULL_ONE_SHOT)
+                c.in_place = false;
+            w->scratch_bytes = tri_pull_scratch_least() * (turn % 2 ? 1 : 12);
+            one_call(w, &c);
+        }
+}
+
+/* One rank of two, whose peer never comes: ends by the flag or by its patience, and so does what is
+ * behind it. */
+static void no_peer(struct world *w, uint32_t flag)
+{
+    const struct kernels_place *place = w->arena->place;
+    struct tri_pull_rank here[TRI_PULL_RANKS];
+    const struct pull_case c = {.dtype = TRIB_F32, .count = 3000, .unmapped = NOBODY};
+    uint32_t found = 0, over = 0;
+    check_begin("%s pull without its peer, %s", place->kernels->name,
+                flag != 0 ? "aborted" : "for 20 ms");
+    renew_world(w);
+    w->size = 2;
+    w->scratch_bytes = tri_pull_scratch_least();
+    place_buffers(w, &c);
+    arena_upload(w->arena);
+    if (flag != 0)
+        place->upload(w->abort_flag, &flag, sizeof flag);
+    struct tri_pull job = job_of(w, &c, here);
+    job.n = 1;
+    job.patience_ns = flag != 0 ? 0 : 20000000;
+    const double began = check_now_ms();
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(place->kernels->pull(&job, place->stream));
+    place->download(&found, w->abort_flag, sizeof found);
+    place->download(&over, &w->control[0]->over, sizeof over);
+    const double took = check_now_ms() - began;
+    CHECK_MSG(check_left_out() || found == (flag != 0 ? flag : TRI_PUSH_LATE), "the flag is %u",
+              (unsigned)found);
+    CHECK_MSG(check_left_out() || over == found, "over is %u", (unsigned)over);
+    CHECK_MSG(check_left_out() || flag != 0 || took >= 20, "it ended after %g ms", took);
+    arena_download(w->arena);
+    (void)arena_compare(w->arena, w->arena->found, "pull without its peer");
+    check_end();
+}
+
+void kernels_pull(struct arena *arena, bool quick)
+{
+    struct world w;
+    open_world(&w, arena);
+    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
+        for (w.size = 2; w.size <= TRI_PULL_RANKS; w.size++) {
+            check_begin("%s pull %s, %d ranks", arena->place->kernels->name, trib_dtype_name(dtype),
+                        w.size);
+            renew_world(&w);
+            for (trib_op op = TRIB_SUM; op <= TRIB_AVG; op++)
+                counts_and_ways(&w, dtype, op, quick);
+            check_end();
+        }
+    no_peer(&w, TRI_PUSH_ABORTED);
+    no_peer(&w, 0);
+    close_world(&w);
+}
