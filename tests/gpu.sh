@@ -268,6 +268,7 @@ if [ $bench = 1 ]; then
         --collective allgather,reduce_scatter,broadcast,barrier --json "$out/sweep_others.json"
     figure 90 overhead $build/benches/trib_overhead nccl
     [ "$gpus" -lt 2 ] || figure 60 push $build/benches/trib_push
+    [ "$gpus" -lt 2 ] || figure 180 pull $build/benches/trib_pull
     figure 60 lists $build/benches/trib_lists nccl
     figure 90 sparse $build/benches/trib_sparse --backend nccl --density 0.01 \
         --count 1M,25557032,256M --iterations 20 --warmup 5 --csv "$out/sparse.csv"

@@ -1,0 +1,292 @@
+/* Pull beside NCCL: microseconds of one middle or large f32 allreduce, a thread for each GPU of this
+ * process, in bursts from the host and as a graph. Sums out of place; maxima in place, which stay as they
+ * are from call to call. Every element of one result of each side and size is checked. */
+#define _POSIX_C_SOURCE 200809L
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "benches/arguments.h"
+#include "benches/burst.h"
+#include "benches/collective.h"
+#include "benches/cuda_device.h"
+#include "kernels/cuda/kernels_cuda.h"
+#include "tests/conformance/cuda_must.h"
+
+enum { WARMUP = 2, RUNS = 20, RUNS_MAX = 10000, MIB_MAX = 1024, SCRATCH = 16 << 20 };
+#define MIB ((size_t)1 << 20)
+
+static const size_t sizes[] = {2 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB};
+
+struct benched {
+    struct tri_pull call;                       /* but for `here`, `count`, `op` and `way` */
+    struct bench_call apart[TRI_PULL_RANKS];    /* sums */
+    struct bench_call in_place[TRI_PULL_RANKS]; /* maxima */
+    size_t most;                                /* bytes of a buffer */
+    int side;                                   /* that is checked */
+    size_t wrong[TRI_PULL_RANKS];               /* by it */
+};
+
+/* ---- the sides */
+
+static void pull(const struct bench *bench, int rank, const struct benched *b,
+                 const struct bench_call *buffers, enum tri_pull_way way, bool mapped)
+{
+    const struct tri_pull_rank here = {buffers->send, buffers->recv, mapped, rank};
+    struct tri_pull call = b->call;
+    call.here = &here;
+    call.count = buffers->count;
+    call.op = buffers->op;
+    call.way = way;
+    bench_set_device(rank);
+    BENCH_OK(tri_kernels_cuda.pull(&call, bench->stream[rank]));
+}
+
+static void one_shot(const struct bench *bench, int rank, void *argument)
+{
+    const struct benched *b = argument;
+    pull(bench, rank, b, &b->apart[rank], TRI_PULL_ONE_SHOT, true);
+}
+
+static void two_shot(const struct bench *bench, int rank, void *argument)
+{
+    const struct benched *b = argument;
+    pull(bench, rank, b, &b->apart[rank], TRI_PULL_TWO_SHOT, true);
+}
+
+static void two_shot_in_place(const struct bench *bench, int rank, void *argument)
+{
+    const struct benched *b = argument;
+    pull(bench, rank, b, &b->in_place[rank], TRI_PULL_TWO_SHOT, true);
+}
+
+/* As if rank 0 had memory that nobody else maps. */
+static void staged(const struct bench *bench, int rank, void *argument)
+{
+    const struct benched *b = argument;
+    pull(bench, rank, b, &b->apart[rank], TRI_PULL_ONE_SHOT, rank != 0);
+}
+
+static void nccl(const struct bench *bench, int rank, void *argument)
+{
+    bench->peer->run(bench, rank, ((const struct benched *)argument)->apart);
+}
+
+static void nccl_in_place(const struct bench *bench, int rank, void *argument)
+{
+    bench->peer->run(bench, rank, ((const struct benched *)argument)->in_place);
+}
+
+enum { APART = 3, SIDES = 6 };
+static const bench_body sides[SIDES] = {one_shot,          two_shot, nccl,
+                                        two_shot_in_place, staged,   nccl_in_place};
+static const char *const names[SIDES] = {"one shot",          "two shot", "NCCL",
+                                         "two shot in place", "staged",   "NCCL in place"};
+
+/* ---- one size */
+
+/* Ranks have small integers, so a sum is exact. */
+static float input_of(int rank, size_t i)
+{
+    return (float)((i + 3 * (size_t)rank) % 17);
+}
+
+static float expected_of(int ranks, trib_op op, size_t i)
+{
+    float result = 0;
+    for (int p = 0; p < ranks; p++) {
+        const float x = input_of(p, i);
+        result = op == TRIB_SUM ? result + x : x > result ? x : result;
+    }
+    return result;
+}
+
+static size_t wrong_on(const struct bench *bench, const struct bench_call *call, int rank)
+{
+    const size_t bytes = call->count * sizeof(float);
+    float *found = bench_must(malloc(bytes));
+    size_t wrong = 0;
+    bench_copy(bench, rank, found, call->recv, bytes);
+    for (size_t i = 0; i < call->count; i++)
+        wrong += found[i] != expected_of(bench->ranks, call->op, i);
+    free(found);
+    return wrong;
+}
+
+static void check(const struct bench *bench, int rank, void *argument)
+{
+    struct benched *b = argument;
+    const bool apart = sides[b->side] != two_shot_in_place && sides[b->side] != nccl_in_place;
+    const struct bench_call *call = apart ? &b->apart[rank] : &b->in_place[rank];
+    const size_t bytes = call->count * sizeof(float);
+    bench_set_device(rank);
+    if (apart)
+        MUST(cudaMemsetAsync(call->recv, 0xff, bytes, bench->stream[rank]));
+    else
+        MUST(cudaMemcpyAsync(call->recv, b->apart[rank].send, bytes, cudaMemcpyDeviceToDevice,
+                             bench->stream[rank]));
+    sides[b->side](bench, rank, b);
+    bench_wait(bench, rank);
+    b->wrong[rank] += wrong_on(bench, call, rank);
+}
+
+static size_t check_side(const struct bench *bench, struct benched *b, int side)
+{
+    size_t wrong = 0;
+    memset(b->wrong, 0, sizeof b->wrong);
+    b->side = side;
+    bench_on_threads(bench, check, b);
+    for (int rank = 0; rank < bench->ranks; rank++)
+        wrong += b->wrong[rank];
+    return wrong;
+}
+
+static int calls_of(size_t bytes)
+{
+    return bytes <= 4 * MIB ? 50 : bytes <= 64 * MIB ? 20 : 5;
+}
+
+static size_t bench_size(const struct bench *bench, struct benched *b, size_t bytes, int runs)
+{
+    struct bench_burst burst = {BENCH_EAGER, calls_of(bytes), WARMUP, runs};
+    struct bench_result eager[SIDES], graph[SIDES];
+    size_t all = 0;
+    for (int rank = 0; rank < bench->ranks; rank++)
+        b->apart[rank].count = b->in_place[rank].count = bytes / sizeof(float);
+    for (int first = 0; first < SIDES; first += APART) {
+        burst.way = BENCH_EAGER;
+        bench_time_bursts(bench, &burst, sides + first, APART, b, eager + first);
+        burst.way = BENCH_GRAPH;
+        bench_time_bursts(bench, &burst, sides + first, APART, b, graph + first);
+    }
+    for (int side = 0; side < SIDES; side++) {
+        const size_t wrong = check_side(bench, b, side);
+        printf("%5zu  %-18s %9.2f %9.2f %9.2f %9.2f %8zu\n", bytes / MIB, names[side],
+               eager[side].device.median, eager[side].device.p99, graph[side].device.median,
+               graph[side].device.p99, wrong);
+        all += wrong;
+    }
+    fflush(stdout);
+    return all;
+}
+
+/* ---- all ranks */
+
+static void map_peers(int size)
+{
+    for (int r = 0; r < size; r++)
+        for (int p = 0; p < size; p++) {
+            if (p == r)
+                continue;
+            bench_set_device(r);
+            const cudaError_t error = cudaDeviceEnablePeerAccess(p, 0);
+            if (error != cudaErrorPeerAccessAlreadyEnabled)
+                MUST(error);
+            (void)cudaGetLastError();
+        }
+}
+
+static void *peers_alloc(int rank, size_t bytes)
+{
+    void *data = NULL;
+    bench_set_device(rank);
+    MUST(cudaMalloc(&data, bytes));
+    return data;
+}
+
+static void open_rank(const struct bench *bench, struct benched *b, int rank)
+{
+    struct bench_call call = {.collective = bench_collective_find("allreduce"),
+                              .send = peers_alloc(rank, b->most),
+                              .recv = peers_alloc(rank, b->most),
+                              .dtype = TRIB_F32,
+                              .op = TRIB_SUM};
+    float *input = bench_must(malloc(b->most));
+    b->apart[rank] = call;
+    for (size_t i = 0; i < b->most / sizeof *input; i++)
+        input[i] = input_of(rank, i);
+    bench_copy(bench, rank, call.send, input, b->most);
+    call.send = call.recv = peers_alloc(rank, b->most);
+    call.op = TRIB_MAX;
+    b->in_place[rank] = call;
+    bench_copy(bench, rank, call.send, input, b->most);
+    free(input);
+    b->call.control[rank] = peers_alloc(rank, sizeof *b->call.control[rank]);
+    b->call.scratch[rank] = peers_alloc(rank, SCRATCH);
+    MUST(cudaMemset(b->call.control[rank], 0, sizeof *b->call.control[rank]));
+    MUST(cudaDeviceSynchronize());
+    tri_kernels_cuda.preload();
+}
+
+static void close_rank(struct benched *b, int rank)
+{
+    bench_set_device(rank);
+    MUST(cudaFree(b->apart[rank].send));
+    MUST(cudaFree(b->apart[rank].recv));
+    MUST(cudaFree(b->in_place[rank].send));
+    MUST(cudaFree(b->call.control[rank]));
+    MUST(cudaFree(b->call.scratch[rank]));
+}
+
+static void open_all(struct bench *bench, struct benched *b, int size, int blocks)
+{
+    bench_open(bench, "nccl", size, 0, 0);
+    map_peers(size);
+    b->call = (struct tri_pull){.n = 1,
+                                .scratch_bytes = SCRATCH,
+                                .size = size,
+                                .blocks = blocks,
+                                .dtype = TRIB_F32,
+                                .patience_ns = UINT64_C(10000000000)}; /* then results are wrong */
+    MUST(cudaHostAlloc((void **)&b->call.abort_flag, sizeof(uint32_t),
+                       cudaHostAllocPortable | cudaHostAllocMapped));
+    *b->call.abort_flag = 0;
+    for (int rank = 0; rank < size; rank++)
+        open_rank(bench, b, rank);
+}
+
+static void close_all(struct bench *bench, struct benched *b)
+{
+    for (int rank = 0; rank < bench->ranks; rank++)
+        close_rank(b, rank);
+    MUST(cudaFreeHost(b->call.abort_flag));
+    bench_close(bench);
+}
+
+static void print_heading(int size, int blocks)
+{
+    struct cudaDeviceProp properties;
+    uint32_t version = 0;
+    MUST(cudaGetDeviceProperties(&properties, 0));
+    BENCH_OK(trib_backend_version(&version, "nccl"));
+    printf("%d x %s, NCCL %u, blocks %d (0: the default): f32, us a call in bursts, slowest rank: "
+           "median and p99\n",
+           size, properties.name, version, blocks);
+    printf("%5s  %-18s %19s %19s %8s\n", "MiB", "", "eager", "graph", "wrong");
+}
+
+int main(int argc, char **argv)
+{
+    static struct benched b;
+    struct bench bench;
+    size_t wrong = 0;
+    int size = 0;
+    bench_unnamed(argc, argv, 3,
+                  "[RUNS [BLOCKS [MIB]]]: pull beside NCCL on all GPUs of this machine, "
+                  "up to MIB MiB");
+    const int runs = argc > 1 ? bench_integer("RUNS", argv[1], 1, RUNS_MAX) : (int)RUNS;
+    const int blocks = argc > 2 ? bench_integer("BLOCKS", argv[2], 0, TRI_PULL_BLOCKS) : 0;
+    const int mib = argc > 3 ? bench_integer("MIB", argv[3], 2, MIB_MAX) : (int)MIB_MAX;
+    if (cudaGetDeviceCount(&size) != cudaSuccess || size < 2) {
+        fprintf(stderr, "%s: there are not two GPUs\n", argv[0]);
+        return EXIT_FAILURE;
+    }
+    b.most = (size_t)mib * MIB;
+    open_all(&bench, &b, size < TRI_PULL_RANKS ? size : TRI_PULL_RANKS, blocks);
+    print_heading(bench.ranks, blocks);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= b.most; i++)
+        wrong += bench_size(&bench, &b, sizes[i], runs);
+    close_all(&bench, &b);
+    return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
