@@ -8,9 +8,12 @@
  * a count of the barriers that it has been at, in the control of its own rank; as all ranks make the same
  * calls, twins count alike. Block b of rank r, at its next barrier:
  *   1. all that its threads have read has come, and they write nothing before step 3;
- *   2. it stores its turn + 1, with release, into posts[b][r] of every peer's control;
+ *   2. with release, it stores its turn + 1 into posts[b][r] of every peer's control, or, at any but the
+ *      first barrier of a call, adds 1 to the turn there, which leaves the bits beside it alone;
  *   3. it waits, with acquire, until posts[b][p] of its own control holds that much, or more, for every
- *      peer p. (More by one at most: p has gone on to the next barrier, and waits for us there.)
+ *      peer p. (More by one at most: p has gone on to the next barrier, and waits for us there.) At the
+ *      first barrier it also sets TAKEN there, by a compare-and-swap: from then on it may access the
+ *      buffers of p.
  *
  * A call:
  *   1. first barrier. Before its turn, each block stores the pointers of its rank into the post: those of
@@ -41,20 +44,27 @@
  *   Staged. A block writes a half that it wrote two pieces before. In between it has been at a barrier
  *   with its twins, to which they came when they had read the earlier piece. And between calls there is
  *   the last barrier, so the parts of scratch that blocks have may change.
+ *   Giving up. A block that is not to wait any longer sets LEFT in its post at each peer, by an atomic or,
+ *   which tells whether its twin there had set TAKEN before. If not, the twin never will, for it swaps only
+ *   what has no LEFT. If so, the block waits until the twin has come to the next barrier, or has left as
+ *   well: the twin waits for nobody in between, and accesses nothing of us afterwards (but scratch). So
+ *   when a call has ended, in whichever way, no peer reads its send or writes its recv. (A twin whose device
+ *   is lost comes to no barrier: a second is the longest that anybody waits here.)
  *   End. A block passes the last barrier when its twins have come there, and they have then read all that
  *   they read of this rank, and what they wrote is released. All elements of all peers belong to some
  *   twin. So when the call has ended, its send may be overwritten, and its recv is whole.
  *
  * What it relies on:
  *   - Control and scratch have one address on all devices; send and recv, too, if they are mapped.
+ *   - Devices have atomic operations on each other's memory, as over NVLink.
  *   - Calls of one rank are ordered as push.h says. Calls of no elements do not count.
  *   - Every rank makes the same calls in the same order: count, dtype, op, way, blocks, scratch_bytes, and
  *     devices that have as many multiprocessors and as many ranks. So twins exist. Pointers may differ.
  *   - All blocks of a call run at once.
  *
  * After an abort, or when a rank has waited for longer than it may, calls end without a result and leave
- * control and recv as they happen to be: the communicator is over. Then peers may access the buffers of a
- * rank whose own call has ended, until their calls end as well: buffers stay until all ranks' calls have.
+ * control and recv as they happen to be: the communicator is over. A peer may read scratch of a rank whose
+ * own call has ended: scratch and control stay until all ranks' calls have.
  * The flag and what LATE means for the result are those of push.h. */
 #ifndef TRI_KERNELS_PULL_H
 #define TRI_KERNELS_PULL_H
@@ -79,16 +89,21 @@ enum tri_pull_way { TRI_PULL_ONE_SHOT, TRI_PULL_TWO_SHOT };
 struct tri_pull_post {
     const void *send; /* NULL: not mapped */
     void *recv;
-    uint32_t turn;
-    uint32_t unused[3];
+    uint64_t state; /* turn * TRI_PULL_TURN, and two bits */
+    uint64_t unused;
 };
+
+#define TRI_PULL_TAKEN UINT64_C(1) /* the twin here accesses its buffers */
+#define TRI_PULL_TURN UINT64_C(2)
+#define TRI_PULL_LEFT                                                                              \
+    (UINT64_C(1) << 63) /* it has left the call, and no twin may begin to access them */
 
 /* Of each rank, in memory that all its peers map, aligned to 256. Zeros before the first call. */
 struct tri_pull_control {
     uint64_t asked; /* when the abort flag was last read, in ns of the device's clock */
     uint32_t over;  /* not 0: calls end without a result */
     uint32_t unused[29];
-    uint32_t turn[TRI_PULL_BLOCKS]; /* of this rank's blocks */
+    uint64_t turn[TRI_PULL_BLOCKS]; /* of this rank's blocks */
     struct tri_pull_post posts[TRI_PULL_BLOCKS][TRI_PULL_RANKS];
 };
 

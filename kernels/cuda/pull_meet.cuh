@@ -22,38 +22,87 @@ struct PullJob {
 struct Twin {
     tri_pull_rank self;
     uint32_t block;
-    uint32_t turn; // barriers that it has been at; as threads 0 to size - 1 know it
+    uint64_t turn; // barriers that it has been at; as threads 0 to size - 1 know it
 };
 
-// By thread `peer` of a block, for each peer.
-__device__ inline void send_turn(const PullJob &job, const Twin &twin, int peer)
+constexpr unsigned long long kLeavesFor = 1000000000; // ns; see pull.h, "Giving up"
+
+// ------------------------------------------------------------------------- the states of two posts
+
+// Of this block at a peer, and of its twin there in the control of this rank.
+__device__ inline uint64_t *own_post(const PullJob &job, const Twin &twin, int peer)
 {
-    asm volatile("st.release.sys.global.u32 [%0], %1;"
-                 :
-                 : "l"(&job.control[peer]->posts[twin.block][twin.self.rank].turn), "r"(twin.turn)
-                 : "memory");
+    return &job.control[peer]->posts[twin.block][twin.self.rank].state;
 }
 
-// By the same thread: until the peer has come to the barrier as well. False if that is given up.
+__device__ inline uint64_t *twins_post(const PullJob &job, const Twin &twin, int peer)
+{
+    return &job.control[twin.self.rank]->posts[twin.block][peer].state;
+}
+
+__device__ inline uint64_t load_state(const uint64_t *state)
+{
+    uint64_t found;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(found) : "l"(state) : "memory");
+    return found;
+}
+
+__device__ inline uint64_t swap_state(uint64_t *state, uint64_t expected, uint64_t wanted)
+{
+    uint64_t found;
+    asm volatile("atom.acquire.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(found)
+                 : "l"(state), "l"(expected), "l"(wanted)
+                 : "memory");
+    return found;
+}
+
+// Has it come to that turn, whether it has left since or not?
+__device__ inline bool has_come(uint64_t state, uint64_t turn)
+{
+    return (state & ~TRI_PULL_LEFT) / TRI_PULL_TURN >= turn;
+}
+
+__device__ inline bool has_left(uint64_t state)
+{
+    return (state & TRI_PULL_LEFT) != 0;
+}
+
+// -------------------------------------------------------------------------------- any barrier
+
+// By thread `peer` of a block, for each peer: until that one has come as well. False if that is given up.
 __device__ inline bool await_turn(const PullJob &job, const Twin &twin, int peer)
 {
-    tri_pull_control *const control = job.control[twin.self.rank];
+    const uint64_t *const state = twins_post(job, twin, peer);
     Waiting waiting = {clock64(), 0};
     for (;;) {
-        uint32_t turn;
-        asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
-                     : "=r"(turn)
-                     : "l"(&control->posts[twin.block][peer].turn)
-                     : "memory");
-        if (static_cast<int32_t>(turn - twin.turn) >= 0)
+        const uint64_t found = load_state(state);
+        if (has_come(found, twin.turn))
             return true;
-        if (gives_up(job, control, waiting))
+        if (has_left(found) || gives_up(job, job.control[twin.self.rank], waiting))
             return false;
     }
 }
 
-// The barrier, of all threads. The turn is stored once all of them are here, and its release holds for
-// what they all have written. False if it is given up.
+// By the same thread, if the block gives up: no twin accesses buffers of this rank when it returns. `next`
+// is the turn by which a twin that accesses them has ceased to.
+__device__ inline void leave(const PullJob &job, const Twin &twin, int peer, uint64_t next)
+{
+    uint64_t found;
+    asm volatile("atom.acq_rel.sys.global.or.b64 %0, [%1], %2;"
+                 : "=l"(found)
+                 : "l"(own_post(job, twin, peer)), "l"(TRI_PULL_LEFT)
+                 : "memory");
+    if ((found & TRI_PULL_TAKEN) == 0)
+        return;
+    const unsigned long long since = global_ns();
+    do
+        found = load_state(twins_post(job, twin, peer));
+    while (!has_come(found, next) && !has_left(found) && global_ns() - since < kLeavesFor);
+}
+
+// A barrier behind the first, of all threads. The turn is told once all of them are here, and its release
+// holds for what they all have written. False if it is given up.
 __device__ inline bool meet(const PullJob &job, Twin &twin)
 {
     const int peer = static_cast<int>(threadIdx.x);
@@ -61,15 +110,23 @@ __device__ inline bool meet(const PullJob &job, Twin &twin)
     bool came = true;
     twin.turn++;
     __syncthreads();
-    if (partner)
-        send_turn(job, twin, peer);
-    if (partner)
+    if (partner) {
+        asm volatile("red.release.sys.global.add.u64 [%0], %1;"
+                     :
+                     : "l"(own_post(job, twin, peer)), "l"(TRI_PULL_TURN)
+                     : "memory");
         came = await_turn(job, twin, peer);
-    return __syncthreads_or(!came) == 0;
+    }
+    if (__syncthreads_or(!came) == 0)
+        return true;
+    if (partner)
+        leave(job, twin, peer, twin.turn);
+    return false;
 }
 
 // ------------------------------------------------------------------------------ the first barrier
 
+// The pointers of this rank, and then its turn, which releases them.
 __device__ inline void send_pointers(const PullJob &job, const Twin &twin, int peer,
                                      const void *send, void *recv)
 {
@@ -80,15 +137,35 @@ __device__ inline void send_pointers(const PullJob &job, const Twin &twin, int p
                  :
                  : "l"(&job.control[peer]->posts[twin.block][twin.self.rank]), "l"(send), "l"(recv)
                  : "memory");
+    asm volatile("st.release.sys.global.u64 [%0], %1;"
+                 :
+                 : "l"(own_post(job, twin, peer)), "l"(twin.turn * TRI_PULL_TURN)
+                 : "memory");
 }
 
-__device__ inline void read_pointers(const PullJob &job, const Twin &twin, int peer,
+// Until the peer has come, and its buffers are ours to access. False if that is given up.
+__device__ inline bool take_pointers(const PullJob &job, const Twin &twin, int peer,
                                      const char *&send, char *&recv)
 {
+    uint64_t *const state = twins_post(job, twin, peer);
+    uint64_t expected = twin.turn * TRI_PULL_TURN;
+    Waiting waiting = {clock64(), 0};
+    for (;;) {
+        const uint64_t found = swap_state(state, expected, expected | TRI_PULL_TAKEN);
+        if (found == expected)
+            break;
+        if (has_left(found))
+            return false;
+        if (has_come(found, twin.turn)) // it waits at the next barrier already
+            expected = found;
+        else if (gives_up(job, job.control[twin.self.rank], waiting))
+            return false;
+    }
     asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
                  : "=l"(send), "=l"(recv)
                  : "l"(&job.control[twin.self.rank]->posts[twin.block][peer])
                  : "memory");
+    return true;
 }
 
 // What this block knows of the calls before; false if they were ended.
@@ -108,7 +185,7 @@ __device__ inline bool read_turn(const PullJob &job, Twin &twin)
 __device__ inline bool meet_first(const PullJob &job, Twin &twin, const char **send, char **recv)
 {
     const int peer = static_cast<int>(threadIdx.x);
-    bool came = true;
+    bool posted = false, came = true;
     if (peer < job.size) {
         const void *const from = twin.self.mapped ? twin.self.send : nullptr;
         void *const to = twin.self.mapped ? twin.self.recv : nullptr;
@@ -118,12 +195,15 @@ __device__ inline bool meet_first(const PullJob &job, Twin &twin, const char **s
             recv[peer] = static_cast<char *>(to);
         } else if (came) {
             send_pointers(job, twin, peer, from, to);
-            send_turn(job, twin, peer);
-            came = await_turn(job, twin, peer);
-            read_pointers(job, twin, peer, send[peer], recv[peer]);
+            posted = true;
+            came = take_pointers(job, twin, peer, send[peer], recv[peer]);
         }
     }
-    return __syncthreads_or(!came) == 0;
+    if (__syncthreads_or(!came) == 0)
+        return true;
+    if (posted)
+        leave(job, twin, peer, twin.turn + 1);
+    return false;
 }
 
 // The last barrier, behind which the next call finds the turn.
