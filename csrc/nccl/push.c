@@ -1,7 +1,4 @@
-/* Small allreduces by the push kernels: which ones, and the memory for them.
- *
- * There are two lanes, each with a scratch and a control of its own on every rank: calls that run, and
- * those that graphs captured. So a replay may run beside a call that no graph captured. */
+/* Small allreduces by the push kernels: which ones, and the memory for them. */
 #include "csrc/nccl/push.h"
 
 #include <stdlib.h>
@@ -11,27 +8,11 @@
 #include "csrc/base/log.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
-#include "csrc/nccl/peer_memory.h"
 #include "csrc/nccl/pinned.h"
+#include "csrc/nccl/push_inside.h"
 #include "kernels/cuda/kernels_cuda.h"
-#include "kernels/push.h"
 
-enum lane { RUNS, CAPTURED, LANES };
-enum { TRIED = 32, NAP_NS = 50000, TRIAL_MS = 2000, KIB = 1024 };
-
-/* Memory of one rank that only its own device uses. */
-struct own {
-    _Alignas(128) struct tri_push_control control; /* of a lane */
-    _Alignas(128) float sent[TRIED];               /* the trial's */
-    float received[TRIED];
-};
-
-struct tri_nccl_push {
-    struct tri_nccl_peer_memory scratch[TRI_PUSH_RANKS]; /* one lane's behind the other's */
-    struct own *own[TRI_PUSH_RANKS];                     /* LANES each */
-    int32_t size;
-    size_t capacity; /* chunks of a slot, and the most that a call may have */
-};
+enum { NAP_NS = 50000, KIB = 1024 };
 
 /* ----------------------------------------------------------------------------------------- calls */
 
@@ -43,14 +24,15 @@ bool tri_nccl_push_serves(const struct tri_call *call)
            tri_push_chunks(call->count, call->dtype) <= push->capacity;
 }
 
-static char *scratch_of(const struct tri_nccl_push *push, int32_t rank, enum lane lane)
+void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank, enum tri_nccl_lane lane)
 {
     const size_t bytes = tri_push_scratch_bytes(push->size, push->capacity);
     return (char *)(uintptr_t)push->scratch[rank].address + (size_t)lane * bytes; /* NOLINT */
 }
 
-static trib_status launch(const struct tri_nccl_push *push, int32_t rank, enum lane lane,
-                          const struct tri_call *call, uint32_t *abort_flag, uint64_t patience_ns)
+trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
+                                 enum tri_nccl_lane lane, const struct tri_call *call,
+                                 uint32_t *abort_flag, uint64_t patience_ns)
 {
     const struct tri_push_rank here = {call->send, call->recv, &push->own[rank][lane].control,
                                        rank};
@@ -64,7 +46,7 @@ static trib_status launch(const struct tri_nccl_push *push, int32_t rank, enum l
                            .abort_flag = abort_flag,
                            .patience_ns = patience_ns};
     for (int32_t i = 0; i < push->size; i++)
-        job.scratch[i] = scratch_of(push, i, lane);
+        job.scratch[i] = tri_nccl_push_scratch(push, i, lane);
     return tri_kernels_cuda.push(&job, call->stream);
 }
 
@@ -72,9 +54,10 @@ static trib_status launch(const struct tri_nccl_push *push, int32_t rank, enum l
 trib_status tri_nccl_push_call(const struct tri_call *call)
 {
     const struct tri_transport *transport = call->transport;
-    const enum lane lane = transport->order.begun.capture == 0 ? RUNS : CAPTURED;
-    if (launch(transport->push, transport->rank, lane, call, transport->local->abort_flag, 0) ==
-        TRIB_OK)
+    const enum tri_nccl_lane lane =
+        transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
+    if (tri_nccl_push_launch(transport->push, transport->rank, lane, call,
+                             transport->local->abort_flag, 0) == TRIB_OK)
         return TRIB_OK;
     return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
                               transport->device);
@@ -132,7 +115,7 @@ static size_t lay_out(struct tri_nccl_push *push, const int32_t *devices, size_t
             return 0;
         granularity = own > granularity ? own : granularity;
     }
-    const size_t lanes_bytes = LANES * tri_push_scratch_bytes(push->size, 1);
+    const size_t lanes_bytes = TRI_NCCL_LANES * tri_push_scratch_bytes(push->size, 1);
     const size_t fits = budget / granularity * granularity / lanes_bytes;
     const size_t ahead =
         ahead_bytes(push->size, for_all_pairs(devices, push->size, is_nvlink)) / TRI_PUSH_CHUNK;
@@ -140,108 +123,12 @@ static size_t lay_out(struct tri_nccl_push *push, const int32_t *devices, size_t
     return round_up(push->capacity * lanes_bytes, granularity);
 }
 
-/* ------------------------------------------------------------------------------------- the trial */
+/* ---------------------------------------------------------------------------------------- setup */
 
-/* All ranks, by rank. */
-struct ranks {
-    struct tri_transport *of[TRI_PUSH_RANKS];
-    int32_t devices[TRI_PUSH_RANKS];
-    struct tri_nccl_device_guard *guard;
-};
-
-static bool switch_to(const struct ranks *ranks, int32_t rank)
+bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank)
 {
     return tri_nccl_switch_device(ranks->guard, ranks->devices[rank]) == TRIB_OK;
 }
-
-static void fill(float *values, int32_t factor)
-{
-    for (int32_t i = 0; i < TRIED; i++)
-        values[i] = (float)(factor * (i + 1));
-}
-
-/* Before the first call: no peer writes to it yet. */
-static cudaError_t prepare(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream)
-{
-    struct own own[LANES] = {0};
-    for (int32_t lane = 0; lane < LANES; lane++)
-        fill(own[lane].sent, (rank + 1) * (lane + 1));
-    cudaError_t error = cudaMemsetAsync(scratch_of(push, rank, RUNS), TRI_PUSH_EMPTY_BYTE,
-                                        push->scratch[rank].bytes, stream);
-    if (error == cudaSuccess)
-        error = cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
-    return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
-}
-
-static cudaError_t start_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
-                               uint32_t *abort_flag)
-{
-    trib_status status = TRIB_OK;
-    for (int32_t lane = 0; lane < LANES && status == TRIB_OK; lane++) {
-        const struct tri_call call = {.send = push->own[rank][lane].sent,
-                                      .recv = push->own[rank][lane].received,
-                                      .count = TRIED,
-                                      .dtype = TRIB_F32,
-                                      .op = TRIB_SUM,
-                                      .stream = stream};
-        status =
-            launch(push, rank, (enum lane)lane, &call, abort_flag, (uint64_t)TRIAL_MS * 1000000u);
-    }
-    return status == TRIB_OK ? cudaSuccess : cudaErrorLaunchFailure;
-}
-
-static bool are_same(const float *found, const float *wanted)
-{
-    bool same = true;
-    for (int32_t i = 0; i < TRIED; i++)
-        same = same && found[i] == wanted[i];
-    return same;
-}
-
-static cudaError_t end_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
-                             bool *out_right)
-{
-    struct own found[LANES];
-    float wanted[TRIED];
-    cudaError_t error =
-        cudaMemcpyAsync(found, push->own[rank], sizeof found, cudaMemcpyDeviceToHost, stream);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(stream);
-    *out_right = error == cudaSuccess;
-    for (int32_t lane = 0; lane < LANES && *out_right; lane++) {
-        fill(wanted, (lane + 1) * push->size * (push->size + 1) / 2);
-        *out_right = are_same(found[lane].received, wanted);
-    }
-    return error;
-}
-
-/* Some drivers report that devices reach each other, and lose what they write: every rank pushes to
- * every other one. NULL, or what went wrong. */
-static const char *try_all(const struct tri_nccl_push *push, const struct ranks *ranks,
-                           uint32_t *abort_flag)
-{
-    cudaError_t error = cudaSuccess;
-    bool right = true;
-    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
-        error = switch_to(ranks, i) ? prepare(push, i, ranks->of[i]->stream) : cudaErrorUnknown;
-    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
-        error = switch_to(ranks, i) ? start_trial(push, i, ranks->of[i]->stream, abort_flag)
-                                    : cudaErrorUnknown;
-    if (error != cudaSuccess) /* whoever has started waits for nobody */
-        __atomic_store_n(abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
-    for (int32_t i = 0; i < push->size; i++) {
-        bool own = false;
-        const cudaError_t end =
-            switch_to(ranks, i) ? end_trial(push, i, ranks->of[i]->stream, &own) : cudaErrorUnknown;
-        error = error == cudaSuccess ? end : error;
-        right = right && own;
-    }
-    if (error != cudaSuccess)
-        return cudaGetErrorString(error);
-    return right ? NULL : "what one device writes to another does not arrive";
-}
-
-/* ---------------------------------------------------------------------------------------- setup */
 
 /* Some device is current. */
 static void free_memory(struct tri_nccl_push *push)
@@ -253,29 +140,31 @@ static void free_memory(struct tri_nccl_push *push)
     }
 }
 
-static bool allocate(struct tri_nccl_push *push, const struct ranks *ranks, size_t bytes)
+static bool allocate(struct tri_nccl_push *push, const struct tri_nccl_push_ranks *ranks,
+                     size_t bytes)
 {
     for (int32_t i = 0; i < push->size; i++)
-        if (!switch_to(ranks, i) ||
-            cudaMalloc((void **)&push->own[i], LANES * sizeof(struct own)) != cudaSuccess ||
+        if (!tri_nccl_push_switch(ranks, i) ||
+            cudaMalloc((void **)&push->own[i], TRI_NCCL_LANES * sizeof(struct tri_nccl_push_own)) !=
+                cudaSuccess ||
             tri_nccl_peer_alloc(&push->scratch[i], ranks->devices, push->size, i, bytes) !=
                 CUDA_SUCCESS)
             return false;
     return true;
 }
 
-static cudaError_t make_orders(const struct ranks *ranks, int32_t n)
+static cudaError_t make_orders(const struct tri_nccl_push_ranks *ranks, int32_t n)
 {
     cudaError_t error = cudaSuccess;
     for (int32_t i = 0; i < n && error == cudaSuccess; i++)
-        error =
-            switch_to(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order) : cudaErrorUnknown;
+        error = tri_nccl_push_switch(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order)
+                                               : cudaErrorUnknown;
     return error;
 }
 
 /* NULL, or why there is none. */
-static const char *make(struct tri_nccl_push *push, const struct ranks *ranks, size_t budget,
-                        uint32_t *abort_flag)
+static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_ranks *ranks,
+                        size_t budget, uint32_t *abort_flag)
 {
     if (!for_all_pairs(ranks->devices, push->size, reaches))
         return "its devices cannot access each other's memory";
@@ -284,7 +173,7 @@ static const char *make(struct tri_nccl_push *push, const struct ranks *ranks, s
         return "its devices have no memory of that kind, or `peer_bytes` is too small";
     if (!allocate(push, ranks, bytes))
         return "its devices had no memory for that";
-    const char *why = try_all(push, ranks, abort_flag);
+    const char *why = tri_nccl_push_try(push, ranks, abort_flag);
     if (why != NULL)
         return why;
     return make_orders(ranks, push->size) == cudaSuccess ? NULL : "CUDA made no events";
@@ -296,11 +185,12 @@ static void log_memory(const struct tri_nccl_push *push)
         tri_log(
             TRIB_LOG_INFO,
             "allocated %zu bytes on the device of each of %d ranks, by which they reach each other",
-            push->scratch[0].bytes + LANES * sizeof *push->own[0], (int)push->size);
+            push->scratch[0].bytes + TRI_NCCL_LANES * sizeof *push->own[0], (int)push->size);
 }
 
 /* All ranks have come, and none of them makes a call yet. */
-static struct tri_nccl_push *set_up(int32_t size, const struct ranks *ranks, size_t budget)
+static struct tri_nccl_push *set_up(int32_t size, const struct tri_nccl_push_ranks *ranks,
+                                    size_t budget)
 {
     struct tri_nccl_push *push = calloc(1, sizeof *push);
     void *flag = NULL;
@@ -338,7 +228,7 @@ static void make_for_all(const struct tri_transport *self)
 {
     struct tri_nccl_local *local = self->local;
     struct tri_nccl_device_guard guard;
-    struct ranks ranks = {.guard = &guard};
+    struct tri_nccl_push_ranks ranks = {.guard = &guard};
     struct tri_nccl_push *push = NULL;
     uint64_t budget = SIZE_MAX;
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next) {
