@@ -1,4 +1,4 @@
-/* One NCCL call for each collective, or one kernel of push. This is the hot path: to NCCL's 5 us it
+/* One NCCL call for each collective, or one kernel of push or pull. This is the hot path: to NCCL's 5 us it
  * adds one look at the current context, one count and one lock of the device; with push also the
  * stream's number and an event. */
 #include "csrc/nccl/capture.h"
@@ -8,6 +8,7 @@
 #include "csrc/nccl/leave.h"
 #include "csrc/nccl/local.h"
 #include "csrc/nccl/ops.h"
+#include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/single.h"
 
@@ -53,11 +54,12 @@ static bool is_first(const struct batch *batch, size_t i)
     return i == 0 || batch->calls[i - 1].transport != batch->calls[i].transport;
 }
 
-/* Several calls of one transport go to NCCL, as one: all ranks batch alike, as NCCL demands. */
-static bool is_pushed(const struct batch *batch, size_t i)
+/* Do push or pull serve it? Several calls of one transport go to NCCL, as one: all ranks batch alike, as
+ * NCCL demands. */
+static bool is_ours(const struct batch *batch, size_t i)
 {
     return is_first(batch, i) && (i + 1 == batch->n || is_first(batch, i + 1)) &&
-           tri_nccl_push_serves(&batch->calls[i]);
+           (tri_nccl_push_serves(&batch->calls[i]) || tri_nccl_pull_serves(&batch->calls[i]));
 }
 
 /* The state of the first communicator that has ended; NULL: none has. */
@@ -97,7 +99,7 @@ static ncclResult_t call_nccl_group(const struct batch *batch, struct tri_nccl_d
     if (first != ncclSuccess)
         return first;
     for (size_t i = 0; i < batch->n && first == ncclSuccess; i++) {
-        if (is_pushed(batch, i))
+        if (is_ours(batch, i))
             continue;
         *out_at = &calls[i];
         if (tri_nccl_switch_device(guard, calls[i].transport->device) != TRIB_OK)
@@ -114,7 +116,7 @@ static uint64_t devices_of(const struct batch *batch)
 {
     uint64_t devices = 0;
     for (size_t i = 0; i < batch->n; i++)
-        if (!is_pushed(batch, i))
+        if (!is_ours(batch, i))
             devices |= (uint64_t)1 << batch->calls[i].transport->device;
     return devices;
 }
@@ -147,20 +149,21 @@ static trib_status call_nccl_locked(const struct batch *batch, struct tri_nccl_d
     return result == ncclSuccess ? TRIB_OK : failed(result, batch, at);
 }
 
-/* --------------------------------------------------------------------------------- push, and both */
+/* ----------------------------------------------------------------------- push and pull, and all three */
 
-/* Every call that push serves. */
-static trib_status push_all(const struct batch *batch, struct tri_nccl_device_guard *guard,
-                            bool *out_handed)
+/* Every call that push or pull serves. */
+static trib_status launch_all(const struct batch *batch, struct tri_nccl_device_guard *guard,
+                              bool *out_handed)
 {
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < batch->n && status == TRIB_OK; i++) {
-        if (!is_pushed(batch, i))
+        if (!is_ours(batch, i))
             continue;
         *out_handed = true;
         status = tri_nccl_switch_device(guard, batch->calls[i].transport->device);
         if (status == TRIB_OK)
-            status = tri_nccl_push_call(&batch->calls[i]);
+            status = tri_nccl_push_serves(&batch->calls[i]) ? tri_nccl_push_call(&batch->calls[i])
+                                                            : tri_nccl_pull_call(&batch->calls[i]);
     }
     return status == TRIB_OK ? TRIB_OK : lose(batch, status);
 }
@@ -190,7 +193,7 @@ static trib_status queue(const struct batch *batch, struct tri_nccl_device_guard
 {
     TRI_TRY(order_all(batch, guard, tri_nccl_order_begin));
     TRI_TRY(call_nccl_locked(batch, guard, out_handed));
-    TRI_TRY(push_all(batch, guard, out_handed));
+    TRI_TRY(launch_all(batch, guard, out_handed));
     const trib_status status = order_all(batch, guard, tri_nccl_order_end);
     return status == TRIB_OK ? TRIB_OK : lose(batch, status);
 }

@@ -80,3 +80,16 @@ void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory)
     (void)tri_nccl_driver.mem_release(memory->handle);
     memory->address = 0;
 }
+
+bool tri_nccl_peers_map(const void *address)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                        CU_POINTER_ATTRIBUTE_CONTEXT};
+    unsigned int exported = 0;
+    CUcontext owner = NULL, current = NULL;
+    void *places[] = {&exported, &owner};
+    return tri_nccl_driver.pointer_attributes(2, attributes, places, (CUdeviceptr)address) ==
+               CUDA_SUCCESS &&
+           tri_nccl_driver.get_current(&current) == CUDA_SUCCESS && exported != 0 &&
+           owner == current;
+}

@@ -6,6 +6,7 @@
 #define TRI_NCCL_PEER_MEMORY_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,5 +25,9 @@ CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *de
                              int32_t at, size_t bytes);
 /* No device uses it any more. */
 void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory);
+
+/* Is there memory of cudaMalloc at `address`, of the current context? Then every device maps it that has
+ * access to the current one. (Not memory of pools, and not what the driver's functions have mapped.) */
+bool tri_nccl_peers_map(const void *address);
 
 #endif

@@ -9,6 +9,7 @@
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"
 #include "csrc/nccl/pinned.h"
+#include "csrc/nccl/pull.h"
 #include "csrc/nccl/push_inside.h"
 #include "kernels/cuda/kernels_cuda.h"
 
@@ -133,6 +134,7 @@ bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank)
 /* Some device is current. */
 static void free_memory(struct tri_nccl_push *push)
 {
+    tri_nccl_pull_free(push->pull);
     for (int32_t i = 0; i < push->size; i++) {
         tri_nccl_peer_free(&push->scratch[i]);
         if (push->own[i] != NULL)
@@ -151,6 +153,28 @@ static bool allocate(struct tri_nccl_push *push, const struct tri_nccl_push_rank
                 CUDA_SUCCESS)
             return false;
     return true;
+}
+
+/* Before the first call. */
+static cudaError_t empty_scratch(const struct tri_nccl_push *push,
+                                 const struct tri_nccl_push_ranks *ranks)
+{
+    cudaError_t error = cudaSuccess;
+    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++) {
+        const cudaStream_t stream = ranks->of[i]->stream;
+        if (!tri_nccl_push_switch(ranks, i))
+            return cudaErrorUnknown;
+        error = cudaMemsetAsync(tri_nccl_push_scratch(push, i, TRI_NCCL_RUNS), TRI_PUSH_EMPTY_BYTE,
+                                push->scratch[i].bytes, stream);
+        error = error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+    }
+    return error;
+}
+
+static trib_status try_push(const void *push, int32_t rank, enum tri_nccl_lane lane,
+                            const struct tri_call *call, uint32_t *abort_flag, uint64_t patience_ns)
+{
+    return tri_nccl_push_launch(push, rank, lane, call, abort_flag, patience_ns);
 }
 
 static cudaError_t make_orders(const struct tri_nccl_push_ranks *ranks, int32_t n)
@@ -173,10 +197,18 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
         return "its devices have no memory of that kind, or `peer_bytes` is too small";
     if (!allocate(push, ranks, bytes))
         return "its devices had no memory for that";
-    const char *why = tri_nccl_push_try(push, ranks, abort_flag);
+    const cudaError_t error = empty_scratch(push, ranks);
+    if (error != cudaSuccess)
+        return cudaGetErrorString(error);
+    const char *why = tri_nccl_push_try(push, ranks, try_push, push, abort_flag);
     if (why != NULL)
         return why;
-    return make_orders(ranks, push->size) == cudaSuccess ? NULL : "CUDA made no events";
+    if (make_orders(ranks, push->size) != cudaSuccess)
+        return "CUDA made no events";
+    if (budget - bytes >= TRI_NCCL_PULL_BYTES)
+        push->pull = tri_nccl_pull_make(
+            push, ranks, for_all_pairs(ranks->devices, push->size, is_nvlink), abort_flag);
+    return NULL;
 }
 
 static void log_memory(const struct tri_nccl_push *push)
@@ -185,7 +217,9 @@ static void log_memory(const struct tri_nccl_push *push)
         tri_log(
             TRIB_LOG_INFO,
             "allocated %zu bytes on the device of each of %d ranks, by which they reach each other",
-            push->scratch[0].bytes + TRI_NCCL_LANES * sizeof *push->own[0], (int)push->size);
+            push->scratch[0].bytes + TRI_NCCL_LANES * sizeof *push->own[0] +
+                (push->pull != NULL ? TRI_NCCL_PULL_BYTES : 0),
+            (int)push->size);
 }
 
 /* All ranks have come, and none of them makes a call yet. */

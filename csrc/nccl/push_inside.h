@@ -25,11 +25,13 @@ struct tri_nccl_push_own {
     float received[TRI_NCCL_TRIED];
 };
 
+struct tri_nccl_pull;
 struct tri_nccl_push {
     struct tri_nccl_peer_memory scratch[TRI_PUSH_RANKS]; /* one lane's behind the other's */
     struct tri_nccl_push_own *own[TRI_PUSH_RANKS];       /* of each lane */
     int32_t size;
-    size_t capacity; /* chunks of a slot, and the most that a call may have */
+    size_t capacity;            /* chunks of a slot, and the most that a call may have */
+    struct tri_nccl_pull *pull; /* NULL: there is none */
 };
 
 /* All ranks, by rank. */
@@ -47,10 +49,16 @@ trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
                                  enum tri_nccl_lane lane, const struct tri_call *call,
                                  uint32_t *abort_flag, uint64_t patience_ns);
 
-/* push_trial.c. Make all memory as it is before the first call, then push from every rank to every
- * other one, in both lanes: some drivers report that devices reach each other, and lose what they
- * write. NULL, or what went wrong. */
+/* A launch of the trial's call of `rank`, whose device is current. */
+typedef trib_status tri_nccl_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
+                                    const struct tri_call *call, uint32_t *abort_flag,
+                                    uint64_t patience_ns);
+
+/* push_trial.c. Make `own` of all ranks as it is before the first call, then one allreduce of all ranks in
+ * each lane, by `launch` with `of`: some drivers report that devices reach each other, and lose what
+ * they write. NULL, or what went wrong. */
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
-                              const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag);
+                              const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
+                              const void *of, uint32_t *abort_flag);
 
 #endif

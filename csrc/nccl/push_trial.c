@@ -1,4 +1,4 @@
-/* Does push work? One call of every rank in each lane, before any other. */
+/* Do push and pull work? One call of every rank in each lane, before any other. */
 #include "csrc/nccl/push_inside.h"
 
 enum { TRIAL_MS = 2000 };
@@ -9,32 +9,37 @@ static void fill(float *values, int32_t factor)
         values[i] = (float)(factor * (i + 1));
 }
 
-/* Before the first call: no peer writes to it yet. */
+/* What is to be run, and on what. */
+struct trial {
+    const struct tri_nccl_push *push;
+    tri_nccl_launch *launch;
+    const void *of;
+    uint32_t *abort_flag;
+};
+
 static cudaError_t prepare(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream)
 {
     struct tri_nccl_push_own own[TRI_NCCL_LANES] = {0};
     for (int32_t lane = 0; lane < TRI_NCCL_LANES; lane++)
         fill(own[lane].sent, (rank + 1) * (lane + 1));
-    cudaError_t error = cudaMemsetAsync(tri_nccl_push_scratch(push, rank, TRI_NCCL_RUNS),
-                                        TRI_PUSH_EMPTY_BYTE, push->scratch[rank].bytes, stream);
-    if (error == cudaSuccess)
-        error = cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
+    const cudaError_t error =
+        cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
-static cudaError_t start_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
-                               uint32_t *abort_flag)
+static cudaError_t start(const struct trial *trial, int32_t rank, cudaStream_t stream)
 {
+    const struct tri_nccl_push_own *own = trial->push->own[rank];
     trib_status status = TRIB_OK;
     for (int32_t lane = 0; lane < TRI_NCCL_LANES && status == TRIB_OK; lane++) {
-        const struct tri_call call = {.send = push->own[rank][lane].sent,
-                                      .recv = push->own[rank][lane].received,
+        const struct tri_call call = {.send = own[lane].sent,
+                                      .recv = trial->push->own[rank][lane].received,
                                       .count = TRI_NCCL_TRIED,
                                       .dtype = TRIB_F32,
                                       .op = TRIB_SUM,
                                       .stream = stream};
-        status = tri_nccl_push_launch(push, rank, (enum tri_nccl_lane)lane, &call, abort_flag,
-                                      (uint64_t)TRIAL_MS * 1000000u);
+        status = trial->launch(trial->of, rank, (enum tri_nccl_lane)lane, &call, trial->abort_flag,
+                               (uint64_t)TRIAL_MS * 1000000u);
     }
     return status == TRIB_OK ? cudaSuccess : cudaErrorLaunchFailure;
 }
@@ -47,8 +52,8 @@ static bool are_same(const float *found, const float *wanted)
     return same;
 }
 
-static cudaError_t end_trial(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
-                             bool *out_right)
+static cudaError_t end(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream,
+                       bool *out_right)
 {
     struct tri_nccl_push_own found[TRI_NCCL_LANES];
     float wanted[TRI_NCCL_TRIED];
@@ -65,25 +70,26 @@ static cudaError_t end_trial(const struct tri_nccl_push *push, int32_t rank, cud
 }
 
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
-                              const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+                              const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
+                              const void *of, uint32_t *abort_flag)
 {
+    const struct trial trial = {push, launch, of, abort_flag};
     cudaError_t error = cudaSuccess;
     bool right = true;
     for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
         error = tri_nccl_push_switch(ranks, i) ? prepare(push, i, ranks->of[i]->stream)
                                                : cudaErrorUnknown;
     for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
-        error = tri_nccl_push_switch(ranks, i)
-                    ? start_trial(push, i, ranks->of[i]->stream, abort_flag)
-                    : cudaErrorUnknown;
+        error = tri_nccl_push_switch(ranks, i) ? start(&trial, i, ranks->of[i]->stream)
+                                               : cudaErrorUnknown;
     if (error != cudaSuccess) /* whoever has started waits for nobody */
         __atomic_store_n(abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
     for (int32_t i = 0; i < push->size; i++) {
         bool own = false;
-        const cudaError_t end = tri_nccl_push_switch(ranks, i)
-                                    ? end_trial(push, i, ranks->of[i]->stream, &own)
-                                    : cudaErrorUnknown;
-        error = error == cudaSuccess ? end : error;
+        const cudaError_t ended = tri_nccl_push_switch(ranks, i)
+                                      ? end(push, i, ranks->of[i]->stream, &own)
+                                      : cudaErrorUnknown;
+        error = error == cudaSuccess ? ended : error;
         right = right && own;
     }
     if (error != cudaSuccess)

@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { FAKE_DEVICES = 8, FAKE_RANKS = 16 };
+enum { FAKE_DEVICES = 8, FAKE_RANKS = 16, FAKE_MULTIPROCESSORS = 132 };
 
 /* ------------------------------------------------------------------------------ for the tests */
 
@@ -170,6 +170,8 @@ void fake_submit(cudaStream_t stream, const struct fake_work_kind *kind, const v
 void fake_run(cudaStream_t stream, void (*run)(void *argument), const void *argument, size_t bytes);
 /* Does the device reach these bytes, all mapped as one? The lock is held. */
 bool fake_reaches(int device, const void *begin, size_t bytes);
+/* May the device access memory that cudaMalloc made on the other one? The lock is held. */
+bool fake_may_access(int device, int peer);
 /* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The
  * lock is held. */
 struct fake_graph *fake_capturing(cudaStream_t stream);

@@ -331,6 +331,9 @@ static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attribut
             *(size_t *)out[i] = block == NULL ? 0 : block->size;
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
             *(unsigned int *)out[i] = block != NULL && !block->host;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT)
+            *(CUcontext *)out[i] =
+                block == NULL || block->host ? NULL : (CUcontext)&contexts[block->device];
         else
             *(unsigned int *)out[i] = 0; /* managed: never */
     }
@@ -1132,6 +1135,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaGetDeviceCount(int *out)
 {
     *out = FAKE_DEVICES;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device)
+{
+    (void)device;
+    if (attribute != cudaDevAttrMultiProcessorCount)
+        fake_die("an attribute of a device that the fake does not have");
+    *out = FAKE_MULTIPROCESSORS;
     return cudaSuccess;
 }
 

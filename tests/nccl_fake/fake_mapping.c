@@ -21,6 +21,7 @@ static struct mapping {
 static size_t created[MAPPINGS]; /* bytes of handle - 1; 0: free */
 static int live, failing = -1;
 static bool reach, nvlink = true;
+static unsigned int enabled[FAKE_DEVICES]; /* devices that this one may access the memory of, a bit each */
 
 void fake_reach(bool reaches, bool by_nvlink)
 {
@@ -72,6 +73,27 @@ cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute
     *out = reach && nvlink && device != peer;
     pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
+{
+    const int device = fake_current();
+    if (flags != 0)
+        fake_die("peer access with wishes");
+    pthread_mutex_lock(&fake_lock);
+    fake_pass(FAKE_MAPPING);
+    const bool known = (enabled[device] >> peer & 1) != 0;
+    if (reach)
+        enabled[device] |= 1u << peer;
+    pthread_mutex_unlock(&fake_lock);
+    return !reach ? cudaErrorPeerAccessUnsupported
+           : known ? cudaErrorPeerAccessAlreadyEnabled
+                   : cudaSuccess;
+}
+
+bool fake_may_access(int device, int peer)
+{
+    return device == peer || (enabled[device] >> peer & 1) != 0;
 }
 
 /* --------------------------------------------------------------------------------- the driver's */

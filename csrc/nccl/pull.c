@@ -1,0 +1,228 @@
+/* Large allreduces by the pull kernels: which ones, and the memory for them. */
+#include "csrc/nccl/pull.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "csrc/base/log.h"
+#include "csrc/nccl/capture.h"
+#include "csrc/nccl/convert.h"
+#include "kernels/cuda/kernels_cuda.h"
+#include "kernels/pull.h"
+
+enum {
+    LEAST = 1 << 20,      /* bytes from which pull is ahead of NCCL with 2 GPUs, over NVLink */
+    BLOCKS = 64,          /* of a call: few, for other kernels run beside it; more gain 2 % */
+    COMMUNICATORS = 2,    /* at once on a device */
+    BLOCKS_AT_ONCE = 2,   /* on a multiprocessor */
+    CONTROL = 128 * 1024, /* bytes from one lane's control to the other's */
+};
+_Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
+
+struct tri_nccl_pull {
+    struct tri_nccl_peer_memory
+        memory[TRI_PULL_RANKS]; /* the controls of the lanes, then scratch */
+    int32_t devices[TRI_PULL_RANKS];
+    int32_t size;
+    int32_t blocks;
+    bool claimed;
+};
+
+/* ----------------------------------------------------------------------------------------- calls */
+
+bool tri_nccl_pull_serves(const struct tri_call *call)
+{
+    const struct tri_nccl_push *push = call->transport->push;
+    return push != NULL && push->pull != NULL && call->kind == TRI_ALLREDUCE && !call->scaled &&
+           call->count >= LEAST / trib_dtype_size(call->dtype);
+}
+
+static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
+                          const struct tri_call *call, bool mapped, uint32_t *abort_flag,
+                          uint64_t patience_ns)
+{
+    const struct tri_pull_rank here = {call->send, call->recv, mapped, rank};
+    const size_t lane_bytes =
+        (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * CONTROL) / TRI_NCCL_LANES;
+    struct tri_pull job = {.here = &here,
+                           .n = 1,
+                           .scratch_bytes = lane_bytes,
+                           .size = pull->size,
+                           .blocks = pull->blocks,
+                           .count = call->count,
+                           .dtype = call->dtype,
+                           .op = call->op,
+                           .way = TRI_PULL_TWO_SHOT,
+                           .abort_flag = abort_flag,
+                           .patience_ns = patience_ns};
+    for (int32_t i = 0; i < pull->size; i++) {
+        char *memory =
+            (char *)(uintptr_t)pull->memory[i].address; /* NOLINT: as the driver has it */
+        job.control[i] = (struct tri_pull_control *)(void *)(memory + (size_t)lane * CONTROL);
+        job.scratch[i] = memory + (size_t)TRI_NCCL_LANES * CONTROL + (size_t)lane * lane_bytes;
+    }
+    return tri_kernels_cuda.pull(&job, call->stream);
+}
+
+/* Without patience, as push. */
+trib_status tri_nccl_pull_call(const struct tri_call *call)
+{
+    const struct tri_transport *transport = call->transport;
+    const enum tri_nccl_lane lane =
+        transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
+    const bool mapped = tri_nccl_peers_map(call->send) && tri_nccl_peers_map(call->recv);
+    if (launch(transport->push->pull, transport->rank, lane, call, mapped,
+               transport->local->abort_flag, 0) == TRIB_OK)
+        return TRIB_OK;
+    return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
+                              transport->device);
+}
+
+/* ------------------------------------------------------------------------------- room on devices */
+
+/* Communicators with pull on a device. All blocks of a call are on their devices at once, so those of
+ * COMMUNICATORS, each with a call that runs and one that was captured, must fit. Held for a moment,
+ * and nothing is called under it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int32_t claims[TRI_NCCL_MAX_DEVICES];
+
+static bool claim(struct tri_nccl_pull *pull)
+{
+    bool free = true;
+    pthread_mutex_lock(&lock);
+    for (int32_t i = 0; i < pull->size; i++)
+        free = free && claims[pull->devices[i]] < COMMUNICATORS;
+    for (int32_t i = 0; i < pull->size && free; i++)
+        claims[pull->devices[i]]++;
+    pthread_mutex_unlock(&lock);
+    pull->claimed = free;
+    return free;
+}
+
+static void unclaim(const struct tri_nccl_pull *pull)
+{
+    pthread_mutex_lock(&lock);
+    for (int32_t i = 0; i < pull->size && pull->claimed; i++)
+        claims[pull->devices[i]]--;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Of a call, the same on all devices; 0: not known. */
+static int32_t blocks_for(const struct tri_nccl_pull *pull)
+{
+    int32_t blocks = BLOCKS;
+    for (int32_t i = 0; i < pull->size; i++) {
+        int found = 0;
+        if (cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, pull->devices[i]) !=
+            cudaSuccess)
+            return 0;
+        const int32_t fit = BLOCKS_AT_ONCE * found / (TRI_NCCL_LANES * COMMUNICATORS);
+        blocks = fit < blocks ? fit : blocks;
+    }
+    return blocks;
+}
+
+/* ----------------------------------------------------------------------------------------- setup */
+
+/* Memory that cudaMalloc has made or will make on a device can then be used by the others. */
+static cudaError_t enable_peers(const struct tri_nccl_push_ranks *ranks, int32_t size)
+{
+    for (int32_t i = 0; i < size; i++)
+        for (int32_t j = 0; j < size; j++) {
+            if (i == j)
+                continue;
+            if (!tri_nccl_push_switch(ranks, i))
+                return cudaErrorUnknown;
+            const cudaError_t error = cudaDeviceEnablePeerAccess(ranks->devices[j], 0);
+            if (error == cudaErrorPeerAccessAlreadyEnabled)
+                (void)cudaGetLastError();
+            else if (error != cudaSuccess)
+                return error;
+        }
+    return cudaSuccess;
+}
+
+/* Zeros, before the first call. */
+static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_ranks *ranks)
+{
+    for (int32_t i = 0; i < pull->size; i++) {
+        struct tri_nccl_peer_memory *memory = &pull->memory[i];
+        const cudaStream_t stream = ranks->of[i]->stream;
+        if (!tri_nccl_push_switch(ranks, i) ||
+            tri_nccl_peer_alloc(memory, ranks->devices, pull->size, i, TRI_NCCL_PULL_BYTES) !=
+                CUDA_SUCCESS ||
+            cudaMemsetAsync((void *)(uintptr_t)memory->address, 0, memory->bytes, stream) !=
+                cudaSuccess || /* NOLINT: as the driver has it */
+            cudaStreamSynchronize(stream) != cudaSuccess)
+            return false;
+    }
+    return true;
+}
+
+static trib_status try_mapped(const void *pull, int32_t rank, enum tri_nccl_lane lane,
+                              const struct tri_call *call, uint32_t *abort_flag,
+                              uint64_t patience_ns)
+{
+    return launch(pull, rank, lane, call, true, abort_flag, patience_ns);
+}
+
+static trib_status try_staged(const void *pull, int32_t rank, enum tri_nccl_lane lane,
+                              const struct tri_call *call, uint32_t *abort_flag,
+                              uint64_t patience_ns)
+{
+    return launch(pull, rank, lane, call, false, abort_flag, patience_ns);
+}
+
+/* NULL, or why there is none. */
+static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                        const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    pull->blocks = blocks_for(pull);
+    if (pull->blocks <= 0)
+        return "its devices have too few multiprocessors";
+    if (!claim(pull))
+        return "its devices have as many communicators with large calls of this kind as they may";
+    const cudaError_t error = enable_peers(ranks, pull->size);
+    if (error != cudaSuccess)
+        return cudaGetErrorString(error);
+    if (!allocate(pull, ranks))
+        return "its devices had no memory for that";
+    for (int32_t i = 0; i < pull->size; i++)
+        if (!tri_nccl_push_switch(ranks, i) || !tri_nccl_peers_map(push->own[i]))
+            return "the driver does not tell which memory cudaMalloc has made";
+    const char *why = tri_nccl_push_try(push, ranks, try_mapped, pull, abort_flag);
+    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
+}
+
+struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
+                                         const struct tri_nccl_push_ranks *ranks, bool nvlink,
+                                         uint32_t *abort_flag)
+{
+    if (tri_kernels_cuda.pull == NULL || !nvlink || push->size != 2)
+        return NULL;
+    const char *why = "no memory";
+    struct tri_nccl_pull *pull = calloc(1, sizeof *pull);
+    if (pull != NULL) {
+        pull->size = push->size;
+        for (int32_t i = 0; i < push->size; i++)
+            pull->devices[i] = ranks->devices[i];
+        why = make(pull, push, ranks, abort_flag);
+    }
+    if (why == NULL)
+        return pull;
+    tri_nccl_pull_free(pull);
+    (void)cudaGetLastError();
+    tri_log(TRIB_LOG_INFO, "NCCL serves the large calls of a communicator of %d ranks: %s",
+            (int)push->size, why);
+    return NULL;
+}
+
+void tri_nccl_pull_free(struct tri_nccl_pull *pull)
+{
+    if (pull == NULL)
+        return;
+    for (int32_t i = 0; i < pull->size; i++)
+        tri_nccl_peer_free(&pull->memory[i]);
+    unclaim(pull);
+    free(pull);
+}

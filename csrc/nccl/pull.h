@@ -1,0 +1,33 @@
+/* Large allreduces by the pull kernels, inside one process: beside push, which makes and frees it. */
+#ifndef TRI_NCCL_PULL_H
+#define TRI_NCCL_PULL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/nccl/push_inside.h"
+
+/* What the pull of a communicator needs. Immutable once there. */
+struct tri_nccl_pull;
+
+/* Bytes of a rank's device that pull takes, and from which it works: none of what is left for push. */
+enum { TRI_NCCL_PULL_BYTES = 8 << 20 };
+
+/* For the ranks of `push`, which works; `nvlink`: between every two of them. All have come, and none of them
+ * makes a call yet. Tried once, with what push was tried with. NULL if there is none, for which the log
+ * says why. Some device is current. */
+struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
+                                         const struct tri_nccl_push_ranks *ranks, bool nvlink,
+                                         uint32_t *abort_flag);
+
+/* All calls of all ranks have ended. Some device is current. */
+void tri_nccl_pull_free(struct tri_nccl_pull *pull);
+
+/* Does pull serve the call, the only one of its transport in a batch? The same on all ranks. */
+bool tri_nccl_pull_serves(const struct tri_call *call);
+
+/* Queue a call that pull serves. Its device is current. */
+trib_status tri_nccl_pull_call(const struct tri_call *call);
+
+#endif
