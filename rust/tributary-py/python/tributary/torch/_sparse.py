@@ -36,7 +36,7 @@ class Sparse(Hook):
     ) -> None:
         self._options, self._scaler, self._bucket_bytes = options, scaler, bucket_bytes
         self._scale = 1.0
-        self._buckets: list[tuple[Any, list[Any], list[Any]]] = []
+        self._buckets: list[tuple[Any, Any, list[Any]]] = []
         #: Of the newest step, until somebody has asked whether it was applied.
         self._work: Work | None = None
         self._applied = True
@@ -87,14 +87,16 @@ class Sparse(Hook):
         self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
 
     def _queue(self, bucket: Any) -> None:
-        gradients = bucket.gradients()
         at = [self._index[id(parameter)] for parameter in bucket.parameters()]
-        own = [self._own[i].view(gradient.shape) for i, gradient in zip(at, gradients)]
+        own = [self._own[i] for i in at]
+        # Flat, as the bucket has them one behind the other: a few calls of torch, not a few for each.
+        gradients = bucket.buffer().split([flat.numel() for flat in own])
         _copy_all(own, gradients)
         if self._scale != 1.0:
             torch._foreach_mul_(own, 1.0 / self._scale)
+        stream = torch.cuda.current_stream(self.device) if self._on_gpu else None
         for i in at:
-            self._reducer.ready(i)
+            self._reducer.ready(i, stream=stream)
         self._buckets.append((bucket.buffer(), gradients, own))
 
     def _finish(self) -> None:
@@ -152,7 +154,7 @@ class Sparse(Hook):
         self._reducer.import_state(ctypes.string_at(data.data_ptr(), data.numel()), add=add)
 
 
-def _copy_all(to: list[Any], of: list[Any]) -> None:
+def _copy_all(to: Any, of: Any) -> None:
     """Each tensor to another of its shape, in as few launches as this torch can."""
     if hasattr(torch, "_foreach_copy_"):
         torch._foreach_copy_(to, of)
