@@ -20,74 +20,84 @@ __device__ inline uint32_t shift_of(const void *data)
 }
 
 // Does all that is read and written lie alike in units of 16 bytes? Two shot, all ranks find the same.
-__device__ inline bool are_alike(const Buffers &buffers, const Work &work)
+__device__ inline bool are_alike(const Work &work, int size)
 {
-    const uint32_t shift = shift_of(buffers.send[0]);
+    const uint32_t shift = shift_of(work.send[0]);
     bool alike = true;
-    for (int r = 0; r < work.size; r++)
-        alike = alike && shift_of(buffers.send[r]) == shift &&
-                ((work.goals == 1 && r != work.rank) || shift_of(buffers.recv[r]) == shift);
+    for (int r = 0; r < size; r++)
+        alike = alike && shift_of(work.send[r]) == shift &&
+                ((work.goals == 1 && r != work.rank) || shift_of(work.recv[r]) == shift);
     return alike;
 }
 
-template <typename T, int Ranks>
-__device__ inline void fold_mapped(const PullJob &job, const Twin &twin, const Buffers &buffers)
+// Two shot, ranks have whole units each, but for both ends of all.
+template <typename T>
+__device__ inline void plan_elements(const PullJob &job, Work &work, uint32_t shift)
 {
-    const int rank = twin.self.rank, goals = job.way == TRI_PULL_TWO_SHOT ? job.size : 1;
-    Work work = {0, 0, job.size, rank, goals, job.op};
-    const bool alike = are_alike(buffers, work);
-    const uint32_t shift = alike ? shift_of(buffers.send[0]) : 0;
-    work.from = work.to = -static_cast<int64_t>(shift);
-    uint64_t begin = shift / sizeof(T), end = begin + job.count;
-    if (goals > 1) { // units between the elements of two ranks
-        const uint64_t units = (end + Unit<T>::kElements - 1) / Unit<T>::kElements;
-        const uint64_t size = static_cast<uint64_t>(job.size);
-        const uint64_t first = units * rank / size * Unit<T>::kElements;
-        const uint64_t last = units * (rank + 1) / size * Unit<T>::kElements;
-        begin = first > begin ? first : begin;
-        end = last < end ? last : end;
+    constexpr uint64_t kElements = Unit<T>::kElements;
+    const uint64_t begin = shift / sizeof(T), end = begin + job.count;
+    const uint64_t first = work.rank * job.each * kElements, last = first + job.each * kElements;
+    const bool all = work.goals == 1;
+    work.begin = all || first < begin ? begin : first < end ? first : end;
+    work.end = all || last > end ? end : last;
+}
+
+// By the first warp.
+template <typename T>
+__device__ inline void plan_mapped(const PullJob &job, const Twin &twin, Work &work)
+{
+    const int r = static_cast<int>(threadIdx.x);
+    const bool alike = are_alike(work, job.size);
+    const uint32_t shift = alike ? shift_of(work.send[0]) : 0;
+    __syncwarp();
+    if (r < job.size) {
+        work.send[r] -= shift;
+        work.recv[r] -= shift;
     }
-    const Worker worker = {twin.block * blockDim.x + threadIdx.x, job.blocks * blockDim.x};
-    if (begin < end)
-        fold_elements<T, Ranks>(buffers, work, worker, begin, end, alike);
+    if (r == 0) {
+        work.first = twin.block * blockDim.x;
+        work.step = job.blocks * blockDim.x;
+        work.aligned = alike;
+        plan_elements<T>(job, work, shift);
+    }
 }
 
 // --------------------------------------------------------------------------------------- staged
 
-// Elements of a piece: as many as half of the block's part of scratch holds, or as give every block one.
+// Piece `k` of the block, which begins at element `first`. Scratch of all ranks takes the place of send.
 template <typename T>
-__device__ inline uint64_t piece_elements(const PullJob &job)
+__device__ inline void plan_piece(const PullJob &job, const Twin &twin, Work &work, uint64_t first,
+                                  uint32_t k)
 {
-    constexpr uint64_t kElements = Unit<T>::kElements;
-    const uint64_t room = job.half / TRI_PULL_UNIT;
-    const uint64_t each = (job.count + kElements - 1) / kElements / job.blocks + 1;
-    return (room < each ? room : each) * kElements;
-}
-
-// Scratch of all ranks takes the place of their send.
-__device__ inline void stage_buffers(const PullJob &job, const Twin &twin, Buffers &buffers)
-{
-    const int rank = static_cast<int>(threadIdx.x);
-    if (rank < job.size)
-        buffers.send[rank] = job.scratch[rank] + 2 * twin.block * job.half;
-    if (rank == twin.self.rank)
-        buffers.recv[rank] = static_cast<char *>(twin.self.recv);
+    const int r = static_cast<int>(threadIdx.x);
+    if (r < job.size)
+        work.send[r] = job.scratch[r] + (2 * twin.block + k % 2) * job.half;
+    if (r == twin.self.rank) {
+        work.recv[r] = static_cast<char *>(twin.self.recv) + first * sizeof(T);
+        work.begin = 0;
+        work.end = job.count - first < job.piece ? job.count - first : job.piece;
+        work.first = 0;
+        work.step = blockDim.x;
+        work.goals = 1;
+        work.aligned = shift_of(work.recv[r]) == 0;
+    }
 }
 
 // Elements to where units begin.
 template <typename T>
 __device__ inline void copy_piece(char *to, const T *from, uint64_t count)
 {
+    constexpr int kLoads = kPullLoads / 2;
     const uint64_t whole = shift_of(from) == 0 ? count / Unit<T>::kElements : 0;
-    for (uint64_t at = threadIdx.x; at < whole; at += kPullLoads * blockDim.x) {
-        uint4 loaded[kPullLoads];
+    for (uint64_t at = threadIdx.x; at < whole; at += kLoads * blockDim.x) {
+        uint4 loaded[kLoads];
 #pragma unroll
-        for (int i = 0; i < kPullLoads; i++)
+        for (int i = 0; i < kLoads; i++)
             loaded[i] = load_part_if<uint4>(at + i * blockDim.x < whole,
                                             reinterpret_cast<const char *>(from) +
                                                 (at + i * blockDim.x) * TRI_PULL_UNIT);
 #pragma unroll
-        for (int i = 0; i < kPullLoads; i++)
+        for (int i = 0; i < kLoads; i++)
             if (at + i * blockDim.x < whole)
                 reinterpret_cast<uint4 *>(to)[at + i * blockDim.x] = loaded[i];
     }
@@ -95,50 +105,48 @@ __device__ inline void copy_piece(char *to, const T *from, uint64_t count)
         reinterpret_cast<T *>(to)[at] = from[at];
 }
 
-// False if it is given up.
-template <typename T, int Ranks>
-__device__ inline bool fold_staged(const PullJob &job, Twin &twin, Buffers &buffers)
+// ------------------------------------------------------------------------------------ the kernel
+
+// What the block folds in round `k`, or false if nothing is left. Nobody needs what it folded before.
+template <typename T>
+__device__ inline bool plan(const PullJob &job, const Twin &twin, Work &work, bool staged,
+                            uint32_t k)
 {
-    const uint64_t most = piece_elements<T>(job);
-    const T *const send = static_cast<const T *>(twin.self.send);
-    char *const own = job.scratch[twin.self.rank] + 2 * twin.block * job.half;
-    const bool aligned = shift_of(twin.self.recv) == 0;
-    uint64_t half = 0;
-    stage_buffers(job, twin, buffers);
-    for (uint64_t first = twin.block * most; first < job.count; first += job.blocks * most) {
-        const uint64_t count = job.count - first < most ? job.count - first : most;
-        const Work work = {static_cast<int64_t>(half),
-                           static_cast<int64_t>(first * sizeof(T)),
-                           job.size,
-                           twin.self.rank,
-                           1,
-                           job.op};
-        copy_piece(own + half, send + first, count);
-        if (!meet(job, twin))
-            return false;
-        fold_elements<T, Ranks>(buffers, work, {threadIdx.x, blockDim.x}, 0, count, aligned);
-        half = job.half - half;
-    }
+    const uint64_t first = (twin.block + uint64_t{k} * job.blocks) * job.piece;
+    if (staged ? first >= job.count : k > 0)
+        return false;
+    __syncthreads();
+    if (staged)
+        plan_piece<T>(job, twin, work, first, k);
+    else if (threadIdx.x < 32)
+        plan_mapped<T>(job, twin, work);
+    __syncthreads();
+    if (staged)
+        copy_piece(const_cast<char *>(work.send[work.rank]),
+                   static_cast<const T *>(twin.self.send) + first, work.end);
     return true;
 }
-
-// ------------------------------------------------------------------------------------ the kernel
 
 template <typename T, int Ranks>
 __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull(const PullJob job)
 {
-    __shared__ Buffers buffers;
-    Twin twin = {job.here[blockIdx.x / job.blocks], blockIdx.x % job.blocks, 0};
-    if (!meet_first(job, twin, buffers.send, buffers.recv))
+    __shared__ Work work;
+    __shared__ Twin twin;
+    begin(job, twin);
+    if (!meet_first(job, twin, work.send, work.recv))
         return;
     bool staged = false;
     for (int r = 0; r < job.size; r++)
-        staged = staged || buffers.send[r] == nullptr;
-    __syncthreads(); // before staging changes them
-    if (!staged)
-        fold_mapped<T, Ranks>(job, twin, buffers);
-    else if (!fold_staged<T, Ranks>(job, twin, buffers))
-        return;
+        staged = staged || work.send[r] == nullptr;
+    if (threadIdx.x == 0) {
+        work.rank = twin.self.rank;
+        work.goals = job.way == TRI_PULL_TWO_SHOT ? job.size : 1;
+    }
+    for (uint32_t k = 0; plan<T>(job, twin, work, staged, k); k++) {
+        if (staged && !meet(job, twin))
+            return;
+        fold_work<T, Ranks>(work, job.size, job.op);
+    }
     meet_last(job, twin);
 }
 
@@ -159,6 +167,23 @@ inline uint32_t blocks_of(const tri_pull &call)
     return wanted < most ? static_cast<uint32_t>(wanted) : most;
 }
 
+// Units of each rank, two shot: as many as give all of them every element, wherever the first one begins.
+inline uint64_t units_each(const tri_pull &call)
+{
+    const uint64_t units = call.count / (TRI_PULL_UNIT / trib_dtype_size(call.dtype)) + 2;
+    return (units + call.size - 1) / call.size;
+}
+
+// Elements of a piece, staged: as many as half of a block's part of scratch holds, or as give every block
+// one.
+inline uint64_t piece_of(const tri_pull &call, uint32_t blocks)
+{
+    const uint64_t elements = TRI_PULL_UNIT / trib_dtype_size(call.dtype);
+    const uint64_t room = tri_pull_half(call.scratch_bytes, blocks) / TRI_PULL_UNIT;
+    const uint64_t each = call.count / elements / blocks + 1;
+    return (room < each ? room : each) * elements;
+}
+
 inline PullJob pull_job(const tri_pull &call)
 {
     PullJob job = {};
@@ -170,6 +195,8 @@ inline PullJob pull_job(const tri_pull &call)
         job.here[i] = call.here[i];
     job.blocks = blocks_of(call);
     job.half = tri_pull_half(call.scratch_bytes, job.blocks);
+    job.piece = piece_of(call, job.blocks);
+    job.each = units_each(call);
     job.count = call.count;
     job.patience = call.patience_ns;
     job.abort_flag = call.abort_flag;

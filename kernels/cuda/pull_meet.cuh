@@ -10,7 +10,10 @@ struct PullJob {
     tri_pull_control *control[TRI_PULL_RANKS];
     char *scratch[TRI_PULL_RANKS];
     tri_pull_rank here[TRI_PULL_RANKS];
-    uint64_t count, half, patience; // half: bytes of half of a block's part of scratch
+    uint64_t count, patience;
+    uint64_t each; // two shot: units of a rank
+    uint64_t half,
+        piece; // staged: bytes of half of a block's part of scratch, and elements of a piece
     uint32_t *abort_flag;
     uint32_t blocks; // of one rank
     int size;
@@ -18,11 +21,12 @@ struct PullJob {
     tri_pull_way way;
 };
 
-// Which block this is.
+// Which block this is. It lies in shared memory: the registers are for what is moved.
 struct Twin {
     tri_pull_rank self;
+    uint64_t turn; // barriers that it has been at
     uint32_t block;
-    uint64_t turn; // barriers that it has been at; as threads 0 to size - 1 know it
+    uint32_t over; // not 0: calls before were ended
 };
 
 constexpr unsigned long long kLeavesFor = 1000000000; // ns; see pull.h, "Giving up"
@@ -108,7 +112,8 @@ __device__ inline bool meet(const PullJob &job, Twin &twin)
     const int peer = static_cast<int>(threadIdx.x);
     const bool partner = peer < job.size && peer != twin.self.rank;
     bool came = true;
-    twin.turn++;
+    if (peer == 0)
+        twin.turn++;
     __syncthreads();
     if (partner) {
         asm volatile("red.release.sys.global.add.u64 [%0], %1;"
@@ -168,40 +173,43 @@ __device__ inline bool take_pointers(const PullJob &job, const Twin &twin, int p
     return true;
 }
 
-// What this block knows of the calls before; false if they were ended.
-__device__ inline bool read_turn(const PullJob &job, Twin &twin)
+// What this block is, and knows of the calls before.
+__device__ inline void begin(const PullJob &job, Twin &twin)
 {
-    const tri_pull_control *const control = job.control[twin.self.rank];
-    uint32_t over;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
-                 : "=r"(over)
-                 : "l"(&control->over)
-                 : "memory");
-    twin.turn = control->turn[twin.block] + 1;
-    return over == 0;
+    if (threadIdx.x == 0) {
+        twin.self = job.here[blockIdx.x / job.blocks];
+        twin.block = blockIdx.x % job.blocks;
+        const tri_pull_control *const control = job.control[twin.self.rank];
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                     : "=r"(twin.over)
+                     : "l"(&control->over)
+                     : "memory");
+        twin.turn = control->turn[twin.block] + 1;
+    }
+    __syncthreads();
 }
 
 // The barrier at which `send` and `recv` of all ranks, in shared memory, become known.
-__device__ inline bool meet_first(const PullJob &job, Twin &twin, const char **send, char **recv)
+__device__ inline bool meet_first(const PullJob &job, const Twin &twin, const char **send,
+                                  char **recv)
 {
     const int peer = static_cast<int>(threadIdx.x);
-    bool posted = false, came = true;
-    if (peer < job.size) {
-        const void *const from = twin.self.mapped ? twin.self.send : nullptr;
-        void *const to = twin.self.mapped ? twin.self.recv : nullptr;
-        came = read_turn(job, twin);
-        if (peer == twin.self.rank) {
-            send[peer] = static_cast<const char *>(from);
-            recv[peer] = static_cast<char *>(to);
-        } else if (came) {
-            send_pointers(job, twin, peer, from, to);
-            posted = true;
-            came = take_pointers(job, twin, peer, send[peer], recv[peer]);
-        }
+    const bool partner = peer < job.size && peer != twin.self.rank;
+    const void *const from = twin.self.mapped ? twin.self.send : nullptr;
+    void *const to = twin.self.mapped ? twin.self.recv : nullptr;
+    bool came = true;
+    if (twin.over != 0)
+        return false;
+    if (partner) {
+        send_pointers(job, twin, peer, from, to);
+        came = take_pointers(job, twin, peer, send[peer], recv[peer]);
+    } else if (peer == twin.self.rank) {
+        send[peer] = static_cast<const char *>(from);
+        recv[peer] = static_cast<char *>(to);
     }
     if (__syncthreads_or(!came) == 0)
         return true;
-    if (posted)
+    if (partner)
         leave(job, twin, peer, twin.turn + 1);
     return false;
 }

@@ -28,23 +28,15 @@ using Unit = Piece<T, TRI_PULL_UNIT / static_cast<int>(sizeof(T))>;
 template <typename T>
 using Single = Piece<T, 1>;
 
-// Where the buffers of ranks begin; in shared memory.
-struct Buffers {
-    const char *send[TRI_PULL_RANKS];
-    char *recv[TRI_PULL_RANKS];
-};
-
-// What a block folds: `send` of all ranks into `recv` of the `goals` ranks from `rank` on. Elements are
-// counted from `from` bytes behind each rank's send, and from `to` bytes behind recv, where units begin.
+// What a block folds next: `send` of all ranks into `recv` of the `goals` ranks from `rank` on. It lies in
+// shared memory: the registers are for what is moved.
 struct Work {
-    int64_t from, to;
-    int size, rank, goals;
-    trib_op op;
-};
-
-// This thread, among those that share the work.
-struct Worker {
-    uint64_t first, step;
+    const char *send[TRI_PULL_RANKS]; // where units begin, and elements are counted from
+    char *recv[TRI_PULL_RANKS];
+    uint64_t begin, end;  // the elements
+    uint32_t first, step; // of the threads of all blocks that share them, the block's first; all
+    int rank, goals;
+    bool aligned; // units lie at multiples of 16 bytes
 };
 
 template <typename Part>
@@ -77,10 +69,10 @@ __device__ inline void store_part(char *to, const Part &part)
     }
 }
 
-// The parts at, at + step, ... as far as they lie before `end`.
+// The parts at the offsets at, at + step, ... as far as they lie before `end`; all in bytes.
 template <typename Part, int Ranks>
-__device__ inline void fold_bunch(const Buffers &buffers, const Work &work, uint64_t at,
-                                  uint64_t end, uint64_t step)
+__device__ inline void fold_bunch(const Work &work, int size, trib_op op, uint64_t at, uint64_t end,
+                                  uint32_t step)
 {
     constexpr int kParts = kPullLoads / Ranks;
     Part parts[kParts][Ranks];
@@ -89,47 +81,46 @@ __device__ inline void fold_bunch(const Buffers &buffers, const Work &work, uint
 #pragma unroll
         for (int r = 0; r < Ranks; r++)
             parts[i][r] =
-                load_part_if<Part>(r < work.size && at + i * step < end,
-                                   buffers.send[r] + work.from + (at + i * step) * sizeof(Part));
+                load_part_if<Part>(r < size && at + i * step < end, work.send[r] + at + i * step);
 #pragma unroll
     for (int i = 0; i < kParts; i++) {
         if (at + i * step >= end)
             return;
-        const Part result = reduce(parts[i], work.size, work.op);
+        const Part result = reduce(parts[i], size, op);
 #pragma unroll 1
-        for (int g = 0; g < work.goals; g++) {
-            const int rank = work.rank + g;
-            store_part(buffers.recv[rank < work.size ? rank : rank - work.size] + work.to +
-                           (at + i * step) * sizeof(Part),
-                       result);
+        for (int rank = work.rank, left = work.goals; left > 0; left--) {
+            store_part(work.recv[rank] + at + i * step, result);
+            rank = rank + 1 < size ? rank + 1 : 0;
         }
     }
 }
 
-// All parts [begin, end).
-template <typename Part, int Ranks>
-__device__ inline void fold_parts(const Buffers &buffers, const Work &work, const Worker &worker,
-                                  uint64_t begin, uint64_t end)
+// All parts of the elements [begin, end).
+template <typename T, typename Part, int Ranks>
+__device__ inline void fold_parts(const Work &work, int size, trib_op op, uint64_t begin,
+                                  uint64_t end)
 {
-    for (uint64_t at = begin + worker.first; at < end; at += kPullLoads / Ranks * worker.step)
-        fold_bunch<Part, Ranks>(buffers, work, at, end, worker.step);
+    const uint32_t step = work.step * static_cast<uint32_t>(sizeof(Part));
+    begin = begin * sizeof(T) + (work.first + threadIdx.x) * sizeof(Part);
+    end *= sizeof(T);
+    for (; begin < end; begin += uint64_t{step} * (kPullLoads / Ranks))
+        fold_bunch<Part, Ranks>(work, size, op, begin, end, step);
 }
 
-// The elements [begin, end): those of whole units as such, if units are aligned, then the others.
+// All of the work: whole units, if they are aligned, and single elements before and behind them.
 template <typename T, int Ranks>
-__device__ inline void fold_elements(const Buffers &buffers, const Work &work, const Worker &worker,
-                                     uint64_t begin, uint64_t end, bool aligned)
+__device__ inline void fold_work(const Work &work, int size, trib_op op)
 {
     constexpr uint64_t kElements = Unit<T>::kElements;
-    const uint64_t first = (begin + kElements - 1) / kElements, last = end / kElements;
-    const bool whole = aligned && first < last;
-    if (whole)
-        fold_parts<Unit<T>, Ranks>(buffers, work, worker, first, last);
+    uint64_t first = (work.begin + kElements - 1) / kElements * kElements;
+    uint64_t last = work.end / kElements * kElements;
+    if (!work.aligned || first >= last)
+        first = last = work.end;
+    fold_parts<T, Unit<T>, Ranks>(work, size, op, first, last);
 #pragma unroll 1
-    for (int i = whole ? 0 : 1; i < 2; i++)
-        fold_parts<Single<T>, Ranks>(buffers, work, worker,
-                                     whole && i == 1 ? last * kElements : begin,
-                                     i == 0 ? first * kElements : end);
+    for (int behind = 0; behind < 2; behind++)
+        fold_parts<T, Single<T>, Ranks>(work, size, op, behind ? last : work.begin,
+                                        behind ? work.end : first);
 }
 
 } // namespace
