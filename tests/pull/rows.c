@@ -267,6 +267,30 @@ void rows_graph(struct ranks *ranks, int launches)
 
 /* ---- aborts */
 
+/* The stream overwrites results as soon as its calls have ended, as a caller may who frees them. */
+static void overwrite(const struct rows *s)
+{
+    const struct ranks *ranks = s->ranks;
+    for (int r = 0; r < ranks->size; r++) {
+        MUST(cudaSetDevice(r / ranks->each));
+        MUST(cudaMemsetAsync(s->out[r], 0x5a, BATCH * SLOT, ranks->streams[r / ranks->each]));
+    }
+}
+
+/* No peer has written there since. */
+static void look_overwritten(const struct rows *s)
+{
+    for (int r = 0; r < s->ranks->size; r++) {
+        size_t wrong = 0;
+        ranks_copy(s->ranks, r, s->found, s->out[r], BATCH * SLOT);
+        ranks_wait(s->ranks);
+        for (size_t i = 0; i < BATCH * SLOT; i++)
+            wrong += s->found[i] != 0x5a;
+        CHECK_MSG(wrong == 0, "rank %d: %zu bytes were written after its calls had ended", r,
+                  wrong);
+    }
+}
+
 static void abort_round(const struct rows *s)
 {
     const struct ranks *ranks = s->ranks;
@@ -277,6 +301,7 @@ static void abort_round(const struct rows *s)
         for (int d = 0; d < ranks->devices - (last && ranks->devices > 1); d++)
             queue_call(s, d, &call, i % BATCH);
     }
+    overwrite(s);
     check_sleep_ms(delay);
     const double began = check_now_ms();
     __atomic_store_n(ranks->abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
@@ -284,6 +309,7 @@ static void abort_round(const struct rows *s)
     const double took = check_now_ms() - began;
     CHECK_MSG(took < RANKS_PATIENCE_MS / 10, "%g ms", took);
     CHECK(*ranks->abort_flag == TRI_PUSH_ABORTED);
+    look_overwritten(s);
 }
 
 void rows_abort(struct ranks *ranks, int rounds)
