@@ -146,4 +146,25 @@ static inline size_t tri_pull_half(size_t scratch_bytes, uint32_t blocks)
     return scratch_bytes / 2 / blocks / TRI_PULL_UNIT * TRI_PULL_UNIT;
 }
 
+static inline size_t tri_pull_unit_elements(trib_dtype dtype)
+{
+    return TRI_PULL_UNIT / trib_dtype_size(dtype);
+}
+
+/* Elements of a piece, staged: as many as a half holds, or as give every block one. */
+static inline size_t tri_pull_piece(const struct tri_pull *call, uint32_t blocks)
+{
+    const size_t elements = tri_pull_unit_elements(call->dtype);
+    const size_t room = tri_pull_half(call->scratch_bytes, blocks) / TRI_PULL_UNIT;
+    const size_t each = call->count / elements / blocks + 1;
+    return (room < each ? room : each) * elements;
+}
+
+/* Units of each rank, two shot: as many as give all of them every element, wherever the first begins. */
+static inline size_t tri_pull_each(const struct tri_pull *call)
+{
+    const size_t units = call->count / tri_pull_unit_elements(call->dtype) + 2;
+    return (units + (size_t)call->size - 1) / (size_t)call->size;
+}
+
 #endif

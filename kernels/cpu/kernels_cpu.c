@@ -11,5 +11,6 @@ const struct tri_kernels tri_kernels_cpu = {
     .reduce = tri_cpu_reduce,
     .scale = tri_cpu_scale,
     .push = tri_cpu_push,
+    .pull = tri_cpu_pull,
     .sparse = &tri_sparse_kernels_cpu,
 };

@@ -19,5 +19,6 @@ trib_status tri_cpu_reduce(void *const *dst, size_t ndst, const struct tri_reduc
 trib_status tri_cpu_scale(void *dst, const void *src, size_t count, trib_dtype dtype,
                           const struct tri_factor *factor, trib_stream stream);
 trib_status tri_cpu_push(const struct tri_push *call, trib_stream stream);
+trib_status tri_cpu_pull(const struct tri_pull *call, trib_stream stream);
 
 #endif

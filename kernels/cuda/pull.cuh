@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull(const PullJob 
 // Of one rank: what all ranks find alike.
 inline uint32_t blocks_of(const tri_pull &call)
 {
-    const uint64_t units = call.count / (TRI_PULL_UNIT / trib_dtype_size(call.dtype)) + 1;
+    const uint64_t units = call.count / tri_pull_unit_elements(call.dtype) + 1;
     const uint64_t own =
         call.way == TRI_PULL_TWO_SHOT ? units / static_cast<uint64_t>(call.size) + 1 : units;
     const uint64_t wanted = (own + kPullThreads - 1) / kPullThreads;
@@ -165,23 +165,6 @@ inline uint32_t blocks_of(const tri_pull &call)
     most = most < kMost ? most : kMost;
     most = most < fit ? most : fit > 0 ? fit : 1;
     return wanted < most ? static_cast<uint32_t>(wanted) : most;
-}
-
-// Units of each rank, two shot: as many as give all of them every element, wherever the first one begins.
-inline uint64_t units_each(const tri_pull &call)
-{
-    const uint64_t units = call.count / (TRI_PULL_UNIT / trib_dtype_size(call.dtype)) + 2;
-    return (units + call.size - 1) / call.size;
-}
-
-// Elements of a piece, staged: as many as half of a block's part of scratch holds, or as give every block
-// one.
-inline uint64_t piece_of(const tri_pull &call, uint32_t blocks)
-{
-    const uint64_t elements = TRI_PULL_UNIT / trib_dtype_size(call.dtype);
-    const uint64_t room = tri_pull_half(call.scratch_bytes, blocks) / TRI_PULL_UNIT;
-    const uint64_t each = call.count / elements / blocks + 1;
-    return (room < each ? room : each) * elements;
 }
 
 inline PullJob pull_job(const tri_pull &call)
@@ -195,8 +178,8 @@ inline PullJob pull_job(const tri_pull &call)
         job.here[i] = call.here[i];
     job.blocks = blocks_of(call);
     job.half = tri_pull_half(call.scratch_bytes, job.blocks);
-    job.piece = piece_of(call, job.blocks);
-    job.each = units_each(call);
+    job.piece = tri_pull_piece(&call, job.blocks);
+    job.each = tri_pull_each(&call);
     job.count = call.count;
     job.patience = call.patience_ns;
     job.abort_flag = call.abort_flag;
