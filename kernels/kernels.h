@@ -162,9 +162,9 @@ struct tri_kernels {
     trib_status (*scale)(void *dst, const void *src, size_t count, trib_dtype dtype,
                          const struct tri_factor *factor, trib_stream stream);
 
-    /* push: recv = op over the `send` of all ranks, on every rank of `here`, as reduce gives it for the
-     * parts in rank order: the same bits on all ranks. Ends when the parts of all ranks have come; a
-     * call of no elements at once. See push.h. */
+    /* push: a collective, on every rank of `here`. A result of a reduction is what reduce gives for the
+     * parts in rank order, the same bits on whatever rank; a copy has the bits of its source. Ends when
+     * the parts of all ranks have come; a call of no elements at once. See push.h. */
     trib_status (*push)(const struct tri_push *call, trib_stream stream);
 
     /* pull (optional): the same of large buffers, which peers read where they lie. Ends when no peer

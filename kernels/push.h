@@ -1,4 +1,4 @@
-/* Push: allreduces of small buffers among ranks that map each other's memory. A part of seam 2.
+/* Push: collectives of small buffers among ranks that map each other's memory. A part of seam 2.
  *
  * Each rank has scratch memory that all its peers can write. A rank stores its part of a call straight
  * into every peer's scratch, and reads only its own. No rank waits for permission, and nobody waits
@@ -12,20 +12,36 @@
  *       still, and nothing else is changed: zeros keep their sign, other NaNs their bits.
  *   wide granules, 8 bytes (f64, integers)     4 bytes of the elements, and 4 bytes of zeros.
  *
+ * What a rank sends to a peer in a call, its part, depends on the kind:
+ *
+ *   allreduce        all of `send`, to every peer
+ *   reduce_scatter   block p of `send`, to peer p
+ *   allgather        all of `send`, to every peer
+ *   broadcast        all of `send`, from the root to every peer; nothing, from the others
+ *
+ * Copies, which are allgather and broadcast, take bytes: their granules are wide, so every bit arrives
+ * as it was. A rank whose part is nothing sends the granules of one chunk, which are zeros.
+ *
  * A call, on the rank `self`, with the epoch e that its control holds; b = e mod 2:
  *   1. every worker (a block of threads, on a GPU) reads e from the control, and at any time after
  *      that counts itself there; whoever is the last of the call to do so makes the epoch e + 1;
- *   2. every granule of self's part is stored into slot `self` of buffer b of every peer;
- *   3. every granule of every peer's slot in buffer b of self's own scratch is read until it is full,
- *      and then EMPTY is stored in its place;
- *   4. the parts of all ranks, self's as its peers have it, are reduced in rank order.
+ *   2. every granule of self's part for a peer is stored into slot `self` of buffer b of that peer;
+ *   3. every granule of every peer's part, in its slot in buffer b of self's own scratch, is read until
+ *      it is full, and then EMPTY is stored in its place;
+ *   4. the parts of all ranks, self's own as a peer would have it, are reduced in rank order, or are
+ *      copied to where they belong.
  *
- * Why that is right. Let r push in epoch e + 2 into a granule of p in which its part of epoch e was.
+ * Why that is right. In each call each rank pushes at least one granule to each peer, and a peer reads
+ * exactly those that were pushed to it: both know the kind, the root and the count. Let r push in epoch
+ * e + 2 into a granule of p that it pushed into in epoch e; if it did not, look at the last such epoch,
+ * or at none, for nobody has touched the granule since.
  *   r has ended its call of epoch e + 1, so it has read a granule that p pushed in epoch e + 1.
  *   p had then begun epoch e + 1, so its call of epoch e had ended: it had read r's part of epoch e
  *   and made the granule EMPTY. Hence a granule is EMPTY whenever it is pushed into; it is read full
  *   once for each time that it is pushed into, and as what was pushed; and what p does not find full
  *   is not there yet, but on its way. With one buffer p need only have begun e, and r would overwrite.
+ *   If nothing were pushed where a part is nothing, a root would end one broadcast after the other
+ *   without its peers, and overwrite.
  *
  * What it relies on:
  *   - A granule is read and stored as one: 4 bytes, or 8. (The PTX memory model gives that to every
@@ -60,6 +76,13 @@ enum {
     TRI_PUSH_EPOCH = 1 << 16    /* what one epoch adds to `turn` */
 };
 
+enum tri_push_kind {
+    TRI_PUSH_ALLREDUCE,
+    TRI_PUSH_REDUCE_SCATTER,
+    TRI_PUSH_ALLGATHER, /* a copy */
+    TRI_PUSH_BROADCAST  /* a copy */
+};
+
 /* Values of an abort flag. The host only ever stores the first. */
 enum { TRI_PUSH_ABORTED = 1, TRI_PUSH_LATE = 2 };
 
@@ -72,8 +95,10 @@ struct tri_push_control {
 
 /* One rank of the communicator whose device is the stream's. */
 struct tri_push_rank {
-    const void *send; /* aligned to its element */
-    void *recv;       /* the same pointer, or apart from it */
+    const void
+        *send;  /* aligned to its element; not used where a broadcast has its root elsewhere */
+    void *recv; /* apart from it, or in place: the same pointer; of an allgather the one whose
+                       * block `rank` is send; of a reduce_scatter block `rank` of send */
     struct tri_push_control *control;
     int rank;
 };
@@ -86,9 +111,11 @@ struct tri_push {
     void *scratch[TRI_PUSH_RANKS]; /* of each rank, at its address on this device; aligned to 16 */
     int size;                      /* ranks: 2 to TRI_PUSH_RANKS */
     size_t capacity;               /* chunks of a slot, at least tri_push_chunks() of them */
-    size_t count;
-    trib_dtype dtype;
-    trib_op op;
+    size_t count;                  /* of elements that one rank sends to another */
+    trib_dtype dtype;              /* of a copy TRIB_U8 */
+    trib_op op;                    /* not of a copy */
+    enum tri_push_kind kind;
+    int root;             /* of a broadcast */
     uint32_t *abort_flag; /* pinned; 0 as long as nothing has gone wrong, and never 0 again */
     uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
 };
@@ -116,6 +143,24 @@ static inline size_t tri_push_chunks(size_t count, trib_dtype dtype)
 static inline size_t tri_push_slot(const struct tri_push *job, uint32_t epoch, int from)
 {
     return ((size_t)(epoch & 1) * (size_t)job->size + (size_t)from) * job->capacity;
+}
+
+/* Elements of what rank `from` sends to another. */
+static inline size_t tri_push_part(const struct tri_push *job, int from)
+{
+    return job->kind == TRI_PUSH_BROADCAST && from != job->root ? 0 : job->count;
+}
+
+/* Chunks that it sends: one also of nothing. */
+static inline size_t tri_push_part_chunks(const struct tri_push *job, int from)
+{
+    const size_t part = tri_push_part(job, from);
+    return part == 0 ? 1 : tri_push_chunks(part, job->dtype);
+}
+
+static inline bool tri_push_copies(enum tri_push_kind kind)
+{
+    return kind >= TRI_PUSH_ALLGATHER;
 }
 
 static inline size_t tri_push_scratch_bytes(int size, size_t capacity)

@@ -23,21 +23,39 @@ static uint64_t encode(uint32_t word, trib_dtype dtype)
     return word == UINT32_MAX && !tri_push_is_wide(dtype) ? word >> 1 : word;
 }
 
-/* Bytes of elements in the worker's chunk. */
-static size_t bytes_of_chunk(const struct tri_push_worker *w)
+/* Bytes of elements in the worker's chunk of what rank `from` sends. */
+static size_t bytes_of_chunk(const struct tri_push_worker *w, int from)
 {
-    const size_t all = w->job->count * trib_dtype_size(w->job->dtype);
+    const size_t all = tri_push_part(w->job, from) * trib_dtype_size(w->job->dtype);
     const size_t payload = tri_push_payload(w->job->dtype), at = w->chunk * payload;
-    return all - at < payload ? all - at : payload;
+    return at >= all ? 0 : all - at < payload ? all - at : payload;
 }
 
-/* Self's granule: elements of `send`, zeros behind the last. */
-static uint64_t own_granule(const struct tri_push_worker *w, size_t granule)
+/* Granules of that chunk. */
+static size_t granules_of_chunk(const struct tri_push_worker *w, int from)
 {
-    const size_t bytes = bytes_of_chunk(w), at = granule * WORD;
-    const size_t begin = w->chunk * tri_push_payload(w->job->dtype) + at;
+    if (tri_push_part(w->job, from) == 0)
+        return w->chunk == 0 ? TRI_PUSH_CHUNK / tri_push_granule_bytes(w->job->dtype) : 0;
+    return (bytes_of_chunk(w, from) + WORD - 1) / WORD;
+}
+
+/* Where what self sends to rank `to` begins. */
+static const char *sent_to(const struct tri_push_worker *w, int to)
+{
+    const size_t block = w->job->count * trib_dtype_size(w->job->dtype);
+    return (const char *)w->self->send +
+           (w->job->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)to * block : 0);
+}
+
+/* Self's granule for rank `to`: elements of `send`, zeros behind the last. */
+static uint64_t own_granule(const struct tri_push_worker *w, size_t granule, int to)
+{
+    const size_t bytes = bytes_of_chunk(w, w->self->rank), at = granule * WORD;
+    const size_t left = at < bytes ? bytes - at : 0;
     uint32_t word = 0;
-    memcpy(&word, (const char *)w->self->send + begin, bytes - at < WORD ? bytes - at : WORD);
+    if (left > 0)
+        memcpy(&word, sent_to(w, to) + w->chunk * tri_push_payload(w->job->dtype) + at,
+               left < WORD ? left : WORD);
     return encode(word, w->job->dtype);
 }
 
@@ -47,32 +65,46 @@ static void keep(struct tri_push_worker *w, int rank, size_t granule, uint64_t v
     memcpy(w->part[rank] + granule * WORD, &word, sizeof word);
 }
 
-/* The chunk of the result. */
 static void reduce_chunk(struct tri_push_worker *w)
 {
     const struct tri_push *job = w->job;
     const void *src[TRI_PUSH_RANKS];
-    const size_t bytes = bytes_of_chunk(w);
     void *dst = (char *)w->self->recv + w->chunk * tri_push_payload(job->dtype);
-    for (size_t g = 0; g * WORD < bytes; g++)
-        keep(w, w->self->rank, g, own_granule(w, g));
     for (int r = 0; r < job->size; r++)
         src[r] = w->part[r];
     const struct tri_reduction reduction = {src, (size_t)job->size, job->dtype, job->op, NULL};
-    (void)tri_cpu_reduce(&dst, 1, &reduction, bytes / trib_dtype_size(job->dtype), NULL);
+    (void)tri_cpu_reduce(&dst, 1, &reduction,
+                         bytes_of_chunk(w, w->self->rank) / trib_dtype_size(job->dtype), NULL);
+}
+
+static void copy_chunk(struct tri_push_worker *w)
+{
+    const struct tri_push *job = w->job;
+    char *const dst = (char *)w->self->recv + w->chunk * tri_push_payload(job->dtype);
+    for (int r = 0; r < job->size; r++) {
+        const size_t bytes = bytes_of_chunk(w, r);
+        if (bytes > 0)
+            memcpy(dst + (job->kind == TRI_PUSH_ALLGATHER ? (size_t)r * job->count : 0), w->part[r],
+                   bytes);
+    }
+}
+
+/* The chunk of the result. */
+static void finish_chunk(struct tri_push_worker *w)
+{
+    const int self = w->self->rank;
+    for (size_t g = 0; g * WORD < bytes_of_chunk(w, self); g++)
+        keep(w, self, g, own_granule(w, g, self));
+    if (tri_push_copies(w->job->kind))
+        copy_chunk(w);
+    else
+        reduce_chunk(w);
     memset(w->part, 0, sizeof w->part);
 }
 
-/* To the next granule and the next peer; true at the end of the chunk, which is then the next. */
-static bool step(struct tri_push_worker *w)
+static int peer_of(const struct tri_push_worker *w)
 {
-    if (++w->granule * WORD < bytes_of_chunk(w))
-        return false;
-    w->granule = 0;
-    if (++w->distance < w->job->size)
-        return false;
-    w->distance = 1;
-    return true;
+    return (w->self->rank + w->distance) % w->job->size;
 }
 
 static bool has_chunk(const struct tri_push_worker *w)
@@ -80,15 +112,22 @@ static bool has_chunk(const struct tri_push_worker *w)
     return w->chunk < tri_push_chunks(w->job->count, w->job->dtype);
 }
 
-/* To the next chunk, or to what follows all of them. */
-static void next_chunk(struct tri_push_worker *w, enum tri_push_act again, enum tri_push_act then)
+/* From here on, to the next granule that is to be stored, or polled; to what follows if there is none. */
+static void settle(struct tri_push_worker *w)
 {
-    w->chunk += w->workers;
-    w->act = again;
-    if (has_chunk(w))
-        return;
+    const bool sends = w->act == TRI_PUSH_STORE;
+    for (; has_chunk(w); w->chunk += w->workers) {
+        for (; w->distance < w->job->size; w->distance++) {
+            if (w->granule < granules_of_chunk(w, sends ? w->self->rank : peer_of(w)))
+                return;
+            w->granule = 0;
+        }
+        w->distance = 1;
+        if (!sends)
+            finish_chunk(w);
+    }
     w->chunk = w->index;
-    w->act = then;
+    w->act = sends ? TRI_PUSH_ARRIVE : TRI_PUSH_END;
 }
 
 void tri_push_begin(struct tri_push_worker *worker, const struct tri_push *job,
@@ -107,10 +146,12 @@ void tri_push_begin(struct tri_push_worker *worker, const struct tri_push *job,
 /* Has counted itself; the last one adds as much as begins the next epoch. */
 static void arrived(struct tri_push_worker *w, uint32_t turn)
 {
-    if (w->add == 1 && turn % TRI_PUSH_EPOCH + 1 == w->workers)
+    if (w->add == 1 && turn % TRI_PUSH_EPOCH + 1 == w->workers) {
         w->add = TRI_PUSH_EPOCH - (uint32_t)w->workers;
-    else
-        w->act = has_chunk(w) ? TRI_PUSH_POLL : TRI_PUSH_END;
+        return;
+    }
+    w->act = TRI_PUSH_POLL;
+    settle(w);
 }
 
 /* A granule of slot `slot` in rank `owner`'s scratch. */
@@ -124,7 +165,7 @@ static void *granule_at(const struct tri_push_worker *w, int owner, int slot)
 struct tri_push_access tri_push_next(const struct tri_push_worker *worker)
 {
     const struct tri_push_rank *self = worker->self;
-    const int peer = (self->rank + worker->distance) % worker->job->size;
+    const int peer = peer_of(worker);
     struct tri_push_access access = {.act = worker->act};
     switch (worker->act) {
     case TRI_PUSH_READ:
@@ -134,7 +175,7 @@ struct tri_push_access tri_push_next(const struct tri_push_worker *worker)
         break;
     case TRI_PUSH_STORE:
         access.at = granule_at(worker, peer, self->rank);
-        access.value = own_granule(worker, worker->granule);
+        access.value = own_granule(worker, worker->granule, peer);
         break;
     case TRI_PUSH_POLL:
     case TRI_PUSH_RESTORE:
@@ -152,26 +193,21 @@ void tri_push_performed(struct tri_push_worker *worker, uint64_t found)
     switch (worker->act) {
     case TRI_PUSH_READ:
         worker->epoch = (uint32_t)found / TRI_PUSH_EPOCH;
-        worker->act = has_chunk(worker) ? TRI_PUSH_STORE : TRI_PUSH_ARRIVE;
+        worker->act = TRI_PUSH_STORE;
+        settle(worker);
         break;
     case TRI_PUSH_ARRIVE:
         arrived(worker, (uint32_t)found);
         break;
-    case TRI_PUSH_STORE:
-        if (step(worker))
-            next_chunk(worker, TRI_PUSH_STORE, TRI_PUSH_ARRIVE);
-        break;
     case TRI_PUSH_POLL:
-        keep(worker, (worker->self->rank + worker->distance) % worker->job->size, worker->granule,
-             found);
+        keep(worker, peer_of(worker), worker->granule, found);
         worker->act = TRI_PUSH_RESTORE;
         break;
+    case TRI_PUSH_STORE:
     case TRI_PUSH_RESTORE:
-        worker->act = TRI_PUSH_POLL;
-        if (step(worker)) {
-            reduce_chunk(worker);
-            next_chunk(worker, TRI_PUSH_POLL, TRI_PUSH_END);
-        }
+        worker->act = worker->act == TRI_PUSH_STORE ? TRI_PUSH_STORE : TRI_PUSH_POLL;
+        worker->granule++;
+        settle(worker);
         break;
     case TRI_PUSH_END:
         break;

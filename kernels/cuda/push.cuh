@@ -1,5 +1,5 @@
-// push: one launch of at most 64 blocks. Every thread has the same chunks as long as the call lasts:
-// it sends them to all peers, then waits for those of all peers, in memory of its own device.
+// push: one launch of at most 64 blocks. Every thread sends some chunks, then waits for some, in memory
+// of its own device; in an allreduce it is the same chunks, to and from all peers.
 // There is no fence: what the next call relies on is ordered by the end of this kernel.
 #pragma once
 
@@ -19,10 +19,12 @@ struct PushJob {
     uint4 *scratch[TRI_PUSH_RANKS];
     tri_push_rank here[TRI_PUSH_RANKS];
     uint64_t capacity, count, patience;
+    uint64_t block; // elements of `send` from one peer's part to the next one's
     uint32_t *abort_flag;
     uint32_t chunks;
     uint32_t blocks; // of one rank
     int size;
+    int root; // of a broadcast; -1
     trib_op op;
 };
 
@@ -46,6 +48,12 @@ __device__ inline Turn read_turn(const tri_push_control *control)
     return turn;
 }
 
+// Where the call's buffer begins in scratch, in chunks.
+__device__ inline uint64_t buffer_of(const PushJob &job, const Turn &turn)
+{
+    return (turn.word / TRI_PUSH_EPOCH & 1) * job.size * job.capacity;
+}
+
 // By the same thread, later: that takes as long as another read, and nobody waits for it.
 __device__ inline void count_block(tri_push_control *control, uint32_t blocks)
 {
@@ -64,6 +72,22 @@ __device__ inline void send_chunk(const PushJob &job, int rank, uint64_t at, con
         const int next = rank + distance;
         if (distance < job.size)
             store_granules<Wide>(job.scratch[next < job.size ? next : next - job.size] + at, own);
+    }
+}
+
+// Every peer's part into its slot of ours: of all threads together, chunk by chunk, the next rank's first.
+template <typename T>
+__device__ inline void send_blocks(const PushJob &job, const tri_push_rank &self, uint64_t slot,
+                                   uint32_t first, uint32_t step)
+{
+    for (uint32_t i = first; i < job.chunks * (job.size - 1); i += step) {
+        const int next = self.rank + 1 + static_cast<int>(i / job.chunks);
+        const int peer = next < job.size ? next : next - job.size;
+        const T *const part = static_cast<const T *>(self.send) +
+                              static_cast<int64_t>(job.block) * (peer - self.rank);
+        const uint32_t chunk = i % job.chunks;
+        store_granules<Wire<T>::kWide>(job.scratch[peer] + slot + chunk,
+                                       load_own<T>(part, job.count, chunk));
     }
 }
 
@@ -115,7 +139,8 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
 {
     constexpr bool kWide = Wire<T>::kWide;
     __shared__ Turn turn;
-    const tri_push_rank self = job.here[blockIdx.x / job.blocks];
+    tri_push_rank self = job.here[blockIdx.x / job.blocks];
+    self.send = static_cast<const T *>(self.send) + self.rank * job.block; // self's own part
     const uint32_t step = job.blocks * blockDim.x;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
     if (threadIdx.x == 0)
@@ -127,9 +152,11 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
     __syncthreads();
     if (turn.over != 0)
         return;
-    const uint64_t buffer = (turn.word / TRI_PUSH_EPOCH & 1) * job.size * job.capacity;
+    const uint64_t buffer = buffer_of(job, turn);
     const uint64_t slot = buffer + self.rank * job.capacity;
-    for (uint32_t chunk = first; chunk < job.chunks; chunk += step)
+    if (job.block != 0)
+        send_blocks<T>(job, self, slot, first, step);
+    for (uint32_t chunk = first; job.block == 0 && chunk < job.chunks; chunk += step)
         send_chunk<Ranks, kWide>(job, self.rank, slot + chunk,
                                  chunk == first ? own : load_own<T>(self.send, job.count, chunk));
     if (threadIdx.x == 0)
@@ -148,7 +175,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
 
 // --------------------------------------------------------------------------------- on the host
 
-inline PushJob push_job(const tri_push &call, uint32_t threads)
+inline PushJob push_job(const tri_push &call)
 {
     PushJob job = {};
     for (int r = 0; r < call.size; r++)
@@ -158,35 +185,40 @@ inline PushJob push_job(const tri_push &call, uint32_t threads)
     job.capacity = call.capacity;
     job.count = call.count;
     job.patience = call.patience_ns;
+    job.block = call.kind == TRI_PUSH_REDUCE_SCATTER ? call.count : 0;
     job.abort_flag = call.abort_flag;
     job.chunks = static_cast<uint32_t>(tri_push_chunks(call.count, call.dtype));
     job.size = call.size;
+    job.root = call.kind == TRI_PUSH_BROADCAST ? call.root : -1;
     job.op = call.op;
-    const uint32_t wanted = (job.chunks + threads - 1) / threads;
-    const uint32_t fit = blocks_at_once(kPushAtOnce);
-    const uint32_t most = (fit < kPushBlocks ? fit : kPushBlocks) / static_cast<uint32_t>(call.n);
-    job.blocks = wanted < most ? wanted : most > 0 ? most : 1;
     return job;
 }
 
-template <typename T, int Ranks>
-inline trib_status launch_push(const tri_push &call, trib_stream stream)
+// With a thread for each of `each` pieces of every chunk, if there can be so many.
+template <void (*Kernel)(PushJob)>
+inline trib_status launch_push(const tri_push &call, size_t each, trib_stream stream)
 {
-    const size_t chunks = tri_push_chunks(call.count, call.dtype);
+    PushJob job = push_job(call);
+    const size_t pieces = job.chunks * each;
     const uint32_t threads =
-        chunks < kPushThreads ? (static_cast<uint32_t>(chunks) + 31) / 32 * 32 : kPushThreads;
-    const PushJob job = push_job(call, threads);
-    return launch_job<push<T, Ranks>>(job.blocks * static_cast<uint32_t>(call.n), threads, job,
-                                      stream);
+        pieces < kPushThreads ? (static_cast<uint32_t>(pieces) + 31) / 32 * 32 : kPushThreads;
+    const size_t wanted = (pieces + threads - 1) / threads;
+    const uint32_t fit = blocks_at_once(kPushAtOnce);
+    const uint32_t most = (fit < kPushBlocks ? fit : kPushBlocks) / static_cast<uint32_t>(call.n);
+    job.blocks = wanted < most ? static_cast<uint32_t>(wanted) : most > 0 ? most : 1;
+    return launch_job<Kernel>(job.blocks * static_cast<uint32_t>(call.n), threads, job, stream);
 }
 
-// A call of elements of T.
+// A reduction of elements of T.
 template <typename T>
 inline trib_status queue_push(const tri_push &call, trib_stream stream)
 {
+    const size_t each =
+        call.kind == TRI_PUSH_REDUCE_SCATTER ? static_cast<size_t>(call.size - 1) : 1;
     if (call.size == 2)
-        return launch_push<T, 2>(call, stream);
-    return call.size <= 4 ? launch_push<T, 4>(call, stream) : launch_push<T, 8>(call, stream);
+        return launch_push<push<T, 2>>(call, each, stream);
+    return call.size <= 4 ? launch_push<push<T, 4>>(call, each, stream)
+                          : launch_push<push<T, 8>>(call, each, stream);
 }
 
 } // namespace

@@ -126,21 +126,43 @@ static void explore(struct model_search *s, const struct model_state *from, size
 /* ------------------------------------------------------------------------------- the beginning */
 
 /* A number for every call, rank and element, whose sums are exact in f32. */
+static uint32_t number(size_t call, int rank, size_t i)
+{
+    return (uint32_t)(call * 10000 + i * 100 + 10 * (size_t)rank + 1);
+}
+
+static uint32_t element_of(const struct model *m, uint32_t integer)
+{
+    const float value = (float)integer;
+    memcpy(&integer, m->dtype == TRIB_F32 ? (const void *)&value : &integer, sizeof integer);
+    return integer;
+}
+
+/* Element i of what the call gives the rank. */
+static uint32_t result_of(const struct model *m, size_t call, int rank, size_t i)
+{
+    const struct model_call *c = &m->calls[call];
+    uint32_t sum = 0;
+    if (c->kind == TRI_PUSH_BROADCAST)
+        return number(call, c->root, i);
+    if (c->kind == TRI_PUSH_ALLGATHER)
+        return number(call, (int)(i / c->count), i % c->count);
+    for (int r = 0; r < m->ranks; r++)
+        sum +=
+            number(call, r, c->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)rank * c->count + i : i);
+    return sum;
+}
+
 static void fill_call(struct model_search *s, size_t call)
 {
     const struct model *m = s->model;
-    for (size_t i = 0; i < m->calls[call].count; i++) {
-        uint32_t sum = 0;
-        for (int r = 0; r < m->ranks; r++) {
-            const uint32_t integer = (uint32_t)(call * 1000 + i * 100 + 10 * (size_t)r + 1);
-            const float value = (float)integer;
-            sum += integer;
-            memcpy(&s->sent[call][r][i], m->dtype == TRIB_F32 ? (const void *)&value : &integer, 4);
-            if (m->nans)
-                s->sent[call][r][i] = UINT32_MAX;
-        }
-        const float value = (float)sum;
-        memcpy(&s->expected[call][i], m->dtype == TRIB_F32 ? (const void *)&value : &sum, 4);
+    const struct model_call *c = &m->calls[call];
+    const size_t all = (size_t)m->ranks * c->count;
+    for (int r = 0; r < m->ranks; r++) {
+        for (size_t i = 0; i < MODEL_ELEMENTS; i++)
+            s->sent[call][r][i] = m->nans ? UINT32_MAX : element_of(m, number(call, r, i));
+        for (size_t i = 0; i < (c->kind == TRI_PUSH_ALLGATHER ? all : c->count); i++)
+            s->expected[call][r][i] = element_of(m, result_of(m, call, r, i));
     }
 }
 
@@ -148,13 +170,20 @@ static void lay_out(struct model_search *s)
 {
     const struct model *m = s->model;
     for (size_t call = 0; call < m->n; call++) {
+        const struct model_call *c = &m->calls[call];
         s->jobs[call] = (struct tri_push){.here = s->here[call],
                                           .n = 1,
                                           .size = m->ranks,
                                           .capacity = MODEL_CHUNKS,
-                                          .count = m->calls[call].count,
+                                          .count = c->count,
                                           .dtype = m->dtype,
-                                          .op = TRIB_SUM};
+                                          .op = TRIB_SUM,
+                                          .kind = c->kind,
+                                          .root = c->root};
+        if (tri_push_copies(c->kind)) {
+            s->jobs[call].count *= 4;
+            s->jobs[call].dtype = TRIB_U8;
+        }
         for (int r = 0; r < m->ranks; r++) {
             s->jobs[call].scratch[r] = s->base[r];
             s->here[call][r] = (struct tri_push_rank){

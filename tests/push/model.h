@@ -23,18 +23,22 @@ enum { MODEL_RANKS = 3, MODEL_WORKERS = 2, MODEL_CALLS = 6, MODEL_CHUNKS = 2 };
 /* What is done wrong. */
 enum model_bug {
     MODEL_RIGHT,
-    MODEL_EARLY_EPOCH,   /* the first worker of a call begins the next epoch, not the last */
-    MODEL_ONE_BUFFER,    /* both buffers are one */
-    MODEL_NOT_RESTORED,  /* EMPTY is not put back */
-    MODEL_LATE_RESTORE,  /* a rank begins its next call with EMPTYs on their way */
+    MODEL_EARLY_EPOCH,  /* the first worker of a call begins the next epoch, not the last */
+    MODEL_ONE_BUFFER,   /* both buffers are one */
+    MODEL_NOT_RESTORED, /* EMPTY is not put back */
+    MODEL_LATE_RESTORE, /* a rank begins its next call with EMPTYs on their way */
+    MODEL_SILENT, /* who has nothing to send in a broadcast sends nothing; nobody waits for it */
     MODEL_NOT_CANONICAL, /* a granule of all ones is sent as it is */
     MODEL_HALF_A_CHUNK,  /* the first granule of a chunk speaks for the second */
     MODEL_BUGS
 };
 
+/* The kinds but allreduce are of wide granules; `count` is of elements of 4 bytes. */
 struct model_call {
     size_t count;
     size_t workers[MODEL_RANKS];
+    enum tri_push_kind kind;
+    int root;
 };
 
 struct model {

@@ -108,13 +108,13 @@ static uint64_t count_worker(const struct model_search *s, struct model_state *s
     return found;
 }
 
-/* Has the chunk that this worker has just reduced the sums of its call? */
+/* Has the chunk that this worker has just finished the results of its call, and nothing else changed? */
 static bool right_result(const struct model_search *s, size_t call, int rank)
 {
-    for (size_t i = 0; i < s->model->calls[call].count; i++) {
+    for (size_t i = 0; i < MODEL_ELEMENTS; i++) {
         float value;
         memcpy(&value, &s->recv[rank][i], sizeof value);
-        if (s->model->nans ? value == value : s->recv[rank][i] != s->expected[call][i])
+        if (s->model->nans ? value == value : s->recv[rank][i] != s->expected[call][rank][i])
             return false;
     }
     return true;
@@ -126,12 +126,21 @@ static void perform(struct model_search *s, struct model_state *state, int rank,
 {
     struct tri_push_worker *worker = &state->workers[rank][index];
     const size_t call = state->call[rank];
-    memcpy(s->recv[rank], s->expected[call], sizeof s->recv[rank]);
+    memcpy(s->recv[rank], s->expected[call][rank], sizeof s->recv[rank]);
     if (s->model->nans)
         memset(s->recv[rank], 0xff, sizeof s->recv[rank]);
     tri_push_performed(worker, found);
     if (!right_result(s, call, rank))
         s->report.wrong = "a result has data of another call";
+}
+
+/* Does this access have to do with a part that is nothing, and is then left out? */
+static bool is_silent(const struct model_search *s, const struct model_state *state, int rank,
+                      const struct tri_push_worker *worker)
+{
+    const int peer = (rank + worker->distance) % s->model->ranks;
+    const int from = worker->act == TRI_PUSH_STORE ? rank : peer;
+    return s->model->bug == MODEL_SILENT && tri_push_part(&s->jobs[state->call[rank]], from) == 0;
 }
 
 bool model_step(struct model_search *s, struct model_state *state, int rank, int index)
@@ -153,7 +162,8 @@ bool model_step(struct model_search *s, struct model_state *state, int rank, int
     case TRI_PUSH_POLL:
         store = place_of(s, &access);
         found = read_granule(s, state, rank, store.at);
-        if (found == access.value && !(bug == MODEL_HALF_A_CHUNK && worker->granule == 1))
+        if (found == access.value && !(bug == MODEL_HALF_A_CHUNK && worker->granule == 1) &&
+            !is_silent(s, state, rank, worker))
             return false;
         break;
     case TRI_PUSH_STORE:
@@ -161,7 +171,7 @@ bool model_step(struct model_search *s, struct model_state *state, int rank, int
         store = place_of(s, &access);
         if (bug == MODEL_NOT_CANONICAL && s->model->nans && !store.restores)
             store.value = tri_push_empty(s->model->dtype);
-        if (bug != MODEL_NOT_RESTORED || !store.restores)
+        if ((bug != MODEL_NOT_RESTORED || !store.restores) && !is_silent(s, state, rank, worker))
             send_store(s, state, store);
         break;
     }

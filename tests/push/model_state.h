@@ -9,7 +9,7 @@
 
 enum {
     MODEL_SCRATCH = 2 * MODEL_RANKS * MODEL_CHUNKS * TRI_PUSH_CHUNK,
-    MODEL_ELEMENTS = MODEL_CHUNKS * TRI_PUSH_CHUNK / 4,
+    MODEL_ELEMENTS = MODEL_RANKS * MODEL_CHUNKS * TRI_PUSH_CHUNK / 4,
     MODEL_IN_FLIGHT = 64
 };
 
@@ -38,7 +38,7 @@ struct model_search {
     struct tri_push_control control[MODEL_RANKS];
     uint32_t sent[MODEL_CALLS][MODEL_RANKS][MODEL_ELEMENTS];
     uint32_t recv[MODEL_RANKS][MODEL_ELEMENTS];
-    uint32_t expected[MODEL_CALLS][MODEL_ELEMENTS];
+    uint32_t expected[MODEL_CALLS][MODEL_RANKS][MODEL_ELEMENTS];
     _Alignas(16) unsigned char base[MODEL_RANKS][MODEL_SCRATCH];
     uint64_t *seen; /* hashes; 0: free */
     size_t room;

@@ -28,6 +28,33 @@ static const struct model three = {
     .dtype = TRIB_F32,
     .most = MOST};
 
+/* A granule of the root's second chunk is not used again before the call after the next. */
+static const struct model kinds = {.ranks = 2,
+                                   .n = 6,
+                                   .calls = {{3, {2, 1}, TRI_PUSH_BROADCAST, 0},
+                                             {1, {1, 1}, TRI_PUSH_BROADCAST, 0},
+                                             {2, {1, 2}, TRI_PUSH_BROADCAST, 0},
+                                             {3, {1, 2}, TRI_PUSH_ALLGATHER, 0},
+                                             {3, {2, 1}, TRI_PUSH_REDUCE_SCATTER, 0},
+                                             {1, {1, 1}, TRI_PUSH_BROADCAST, 1}},
+                                   .dtype = TRIB_I32,
+                                   .most = MOST};
+/* Right, too, under all of its 2,964,262 states, which take 10 to 20 s. */
+static const struct model broadcasts = {.ranks = 3,
+                                        .n = 3,
+                                        .calls = {{1, {1, 1, 1}, TRI_PUSH_BROADCAST, 0},
+                                                  {1, {1, 1, 1}, TRI_PUSH_BROADCAST, 0},
+                                                  {1, {1, 1, 1}, TRI_PUSH_BROADCAST, 0}},
+                                        .dtype = TRIB_I32,
+                                        .most = 300000};
+static const struct model scatters = {.ranks = 3,
+                                      .n = 3,
+                                      .calls = {{1, {1, 1, 1}, TRI_PUSH_REDUCE_SCATTER, 0},
+                                                {1, {1, 1, 1}, TRI_PUSH_REDUCE_SCATTER, 0},
+                                                {1, {1, 1, 1}, TRI_PUSH_ALLREDUCE, 0}},
+                                      .dtype = TRIB_F32,
+                                      .most = MOST};
+
 /* Too many states to see all of them. */
 static const struct model three_wide = {.ranks = 3,
                                         .n = 6,
@@ -75,10 +102,16 @@ int main(void)
     right("2 ranks, every element all ones", nans, true);
     right("3 ranks", three, true);
     right("3 ranks, larger calls", three_wide, false);
+    right("2 ranks, all kinds", kinds, true);
+    right("3 ranks, broadcasts", broadcasts, false);
+    right("3 ranks, reduce_scatters", scatters, true);
 
     found("the epoch begins before all workers have read it", wide, MODEL_EARLY_EPOCH);
     found("one buffer", wide, MODEL_ONE_BUFFER);
     found("one buffer, 3 ranks", three, MODEL_ONE_BUFFER);
+    found("who has nothing to send is silent", kinds, MODEL_SILENT);
+    found("who has nothing to send is silent, 3 ranks", broadcasts, MODEL_SILENT);
+    found("one buffer, all kinds", kinds, MODEL_ONE_BUFFER);
     found("EMPTY is not put back", wide, MODEL_NOT_RESTORED);
     found("EMPTY is put back after the call", wide, MODEL_LATE_RESTORE);
     found("all ones are sent as they are", nans, MODEL_NOT_CANONICAL);

@@ -1,0 +1,103 @@
+// push for copies: one kernel for all types and numbers of ranks.
+//
+// An item is a chunk and a rank. Every thread has the same items when it sends, to peers and to the
+// rank's own result, and when it receives: those of one rank are neighbours in memory and in a warp.
+#include "kernels/cuda/push.cuh"
+#include "kernels/cuda/push_instances.h"
+
+namespace {
+
+struct Item {
+    uint32_t chunk;
+    int rank; // the sender's peers from the next one on, then itself
+};
+
+__device__ inline Item item_at(const PushJob &job, int self, uint32_t index)
+{
+    const int rank = self + 1 + static_cast<int>(index / job.chunks);
+    return {index % job.chunks, rank < job.size ? rank : rank - job.size};
+}
+
+// Bytes that rank `from` sends, and their chunks.
+__device__ inline uint64_t part_of(const PushJob &job, int from)
+{
+    return job.root < 0 || from == job.root ? job.count : 0;
+}
+
+__device__ inline bool has_chunk(const PushJob &job, int from, uint32_t chunk)
+{
+    return chunk == 0 || part_of(job, from) != 0;
+}
+
+// Where they belong.
+__device__ inline char *place_of(const PushJob &job, const tri_push_rank &self, int from)
+{
+    return static_cast<char *>(self.recv) + (job.root < 0 ? from * job.count : 0);
+}
+
+__device__ inline void send_item(const PushJob &job, const tri_push_rank &self, uint64_t slot,
+                                 const Item &item, const uint4 &own)
+{
+    if (item.rank != self.rank) {
+        store_granules<true>(job.scratch[item.rank] + slot + item.chunk, own);
+        return;
+    }
+    char *const place = place_of(job, self, self.rank);
+    if (place != self.send)
+        store_result(place, part_of(job, self.rank), item.chunk, decode<uint8_t>(own));
+}
+
+// False if that is given up.
+__device__ inline bool receive_item(const PushJob &job, const tri_push_rank &self, uint4 *at,
+                                    const Item &item)
+{
+    Waiting waiting = {clock64(), 0};
+    uint4 granules = load_granules<true>(at);
+    for (; !all_full<true>(granules); granules = load_granules<true>(at))
+        if (gives_up(job, self.control, waiting))
+            return false;
+    store_granules<true>(at, {kPushEmpty, kPushEmpty, kPushEmpty, kPushEmpty});
+    store_result(place_of(job, self, item.rank), part_of(job, item.rank), item.chunk,
+                 decode<uint8_t>(granules));
+    return true;
+}
+
+__global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const PushJob job)
+{
+    __shared__ Turn turn;
+    const tri_push_rank self = job.here[blockIdx.x / job.blocks];
+    const uint32_t step = job.blocks * blockDim.x, items = job.chunks * job.size;
+    const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
+    if (threadIdx.x == 0)
+        turn = read_turn(self.control);
+    const uint64_t bytes = part_of(job, self.rank);
+    uint4 own = load_own<uint8_t>(self.send, bytes, first % job.chunks); // is on its way, too
+    __syncthreads();
+    if (turn.over != 0)
+        return;
+    const uint64_t buffer = buffer_of(job, turn);
+    for (uint32_t index = first; index < items; index += step) {
+        const Item item = item_at(job, self.rank, index);
+        if (!has_chunk(job, self.rank, item.chunk))
+            continue;
+        if (index != first)
+            own = load_own<uint8_t>(self.send, bytes, item.chunk);
+        send_item(job, self, buffer + self.rank * job.capacity, item, own);
+    }
+    if (threadIdx.x == 0)
+        count_block(self.control, job.blocks);
+    for (uint32_t index = first; index < items; index += step) {
+        const Item item = item_at(job, self.rank, index);
+        uint4 *const at = job.scratch[self.rank] + buffer + item.rank * job.capacity + item.chunk;
+        if (item.rank != self.rank && has_chunk(job, item.rank, item.chunk) &&
+            !receive_item(job, self, at, item))
+            return;
+    }
+}
+
+} // namespace
+
+trib_status tri_cuda_push_copy(const struct tri_push *call, trib_stream stream)
+{
+    return launch_push<push_copy>(*call, static_cast<size_t>(call->size), stream);
+}
