@@ -1,4 +1,4 @@
-/* Small allreduces by the push kernels: which ones, and the memory for them. */
+/* Small calls by the push kernels: which ones, and the memory for them. */
 #include "csrc/nccl/push.h"
 
 #include <stdlib.h>
@@ -17,12 +17,47 @@ enum { NAP_NS = 50000, KIB = 1024 };
 
 /* ----------------------------------------------------------------------------------------- calls */
 
+/* Of other kinds it means nothing. A copy is of bytes. */
+static struct tri_push job_of(const struct tri_call *call)
+{
+    static const enum tri_push_kind kinds[TRI_KINDS] = {
+        [TRI_ALLREDUCE] = TRI_PUSH_ALLREDUCE,
+        [TRI_REDUCE_SCATTER] = TRI_PUSH_REDUCE_SCATTER,
+        [TRI_ALLGATHER] = TRI_PUSH_ALLGATHER,
+        [TRI_BROADCAST] = TRI_PUSH_BROADCAST,
+    };
+    const enum tri_push_kind kind = kinds[call->kind];
+    const bool copies = tri_push_copies(kind);
+    return (struct tri_push){.count = call->count * (copies ? trib_dtype_size(call->dtype) : 1),
+                             .dtype = copies ? TRIB_U8 : call->dtype,
+                             .op = call->op,
+                             .kind = kind,
+                             .root = call->peer};
+}
+
+/* In chunks, what a call has of what push is for (ahead_bytes). */
+static size_t weight_of(const struct tri_call *call, int32_t size)
+{
+    const struct tri_push job = job_of(call);
+    return tri_push_chunks(job.count, job.dtype) *
+           (call->kind == TRI_ALLREDUCE ? 1 : (size_t)size - 1);
+}
+
+static bool has_kernel(const struct tri_call *call)
+{
+    enum {
+        KINDS = 1 << TRI_ALLREDUCE | 1 << TRI_REDUCE_SCATTER | 1 << TRI_ALLGATHER |
+        1 << TRI_BROADCAST
+    };
+    return (KINDS >> call->kind & 1) != 0 && !call->scaled;
+}
+
 bool tri_nccl_push_serves(const struct tri_call *call)
 {
     const struct tri_nccl_push *push = call->transport->push;
-    return push != NULL && call->kind == TRI_ALLREDUCE && !call->scaled && call->count > 0 &&
+    return push != NULL && has_kernel(call) && call->count > 0 &&
            call->count <= push->capacity * TRI_PUSH_CHUNK &&
-           tri_push_chunks(call->count, call->dtype) <= push->capacity;
+           weight_of(call, push->size) <= push->capacity;
 }
 
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank, enum tri_nccl_lane lane)
@@ -37,15 +72,13 @@ trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
 {
     const struct tri_push_rank here = {call->send, call->recv, &push->own[rank][lane].control,
                                        rank};
-    struct tri_push job = {.here = &here,
-                           .n = 1,
-                           .size = push->size,
-                           .capacity = push->capacity,
-                           .count = call->count,
-                           .dtype = call->dtype,
-                           .op = call->op,
-                           .abort_flag = abort_flag,
-                           .patience_ns = patience_ns};
+    struct tri_push job = job_of(call);
+    job.here = &here;
+    job.n = 1;
+    job.size = push->size;
+    job.capacity = push->capacity;
+    job.abort_flag = abort_flag;
+    job.patience_ns = patience_ns;
     for (int32_t i = 0; i < push->size; i++)
         job.scratch[i] = tri_nccl_push_scratch(push, i, lane);
     return tri_kernels_cuda.push(&job, call->stream);
@@ -66,8 +99,9 @@ trib_status tri_nccl_push_call(const struct tri_call *call)
 
 /* ------------------------------------------------------------------------------------- what fits */
 
-/* Up to how many bytes push is ahead of NCCL: a rank sends all of its part to each peer, so the fewer
- * the more there are. Measured with 2 GPUs over NVLink; the others are estimates that err towards NCCL. */
+/* Up to how many bytes an allreduce by push is ahead of NCCL: a rank sends all of its part to each peer, so
+ * the fewer the more there are. Of the other kinds it is what a rank sends in all, and a copy sends twice
+ * its bytes. Allreduces are measured with 2 GPUs over NVLink; the rest is estimates that err towards NCCL. */
 static size_t ahead_bytes(int32_t size, bool nvlink)
 {
     if (!nvlink)

@@ -1,4 +1,5 @@
-/* Small allreduces by the push kernels, inside one process. */
+/* Small calls by the push kernels, inside one process: allreduces, reduce_scatters, allgathers and
+ * broadcasts. The barrier is an allreduce of one element. */
 #ifndef TRI_NCCL_PUSH_H
 #define TRI_NCCL_PUSH_H
 

@@ -3,6 +3,7 @@
 #include "tests/nccl_fake/fake_push.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "tests/nccl_fake/fake.h"
@@ -88,7 +89,8 @@ static void check_part(const struct part *part, const struct tri_push *first)
 {
     const struct tri_push *job = &part->job;
     if (job->size != first->size || job->count != first->count || job->dtype != first->dtype ||
-        job->op != first->op || job->capacity != first->capacity)
+        job->op != first->op || job->capacity != first->capacity || job->kind != first->kind ||
+        job->root != first->root)
         fake_die("the ranks of a push make different calls");
     for (int rank = 0; rank < job->size; rank++) {
         if (job->scratch[rank] != first->scratch[rank])
@@ -99,18 +101,43 @@ static void check_part(const struct part *part, const struct tri_push *first)
     }
 }
 
-/* The result of a long one, without its steps, which take seconds under a sanitizer. */
-static trib_status reduce(const struct tri_push *job)
+/* What rank `rank` gets of a reduce_scatter, or of an allreduce all ranks. */
+static trib_status reduce(const struct tri_push *job, size_t rank)
 {
+    const bool scatters = job->kind == TRI_PUSH_REDUCE_SCATTER;
+    const size_t block = job->count * trib_dtype_size(job->dtype);
     const void *send[TRI_PUSH_RANKS];
     void *recv[TRI_PUSH_RANKS];
     for (size_t i = 0; i < job->n; i++) {
-        send[i] = job->here[i].send;
-        recv[i] = job->here[i].recv;
-        job->here[i].control->turn += TRI_PUSH_EPOCH;
+        send[i] = (const char *)job->here[i].send + (scatters ? rank * block : 0);
+        recv[i] = job->here[scatters ? rank : i].recv;
     }
     const struct tri_reduction reduction = {send, job->n, job->dtype, job->op, NULL};
-    return tri_kernels_cpu.reduce(recv, job->n, &reduction, job->count, NULL);
+    return tri_kernels_cpu.reduce(recv, scatters ? 1 : job->n, &reduction, job->count, NULL);
+}
+
+static void copy(const struct tri_push *job)
+{
+    for (size_t to = 0; to < job->n; to++)
+        for (size_t from = 0; from < job->n; from++)
+            if (tri_push_part(job, (int)from) != 0)
+                memmove((char *)job->here[to].recv +
+                            (job->kind == TRI_PUSH_ALLGATHER ? from * job->count : 0),
+                        job->here[from].send, job->count);
+}
+
+/* The result of a long one, without its steps, which take seconds under a sanitizer. */
+static trib_status perform_long(const struct tri_push *job)
+{
+    const size_t parts = job->kind == TRI_PUSH_REDUCE_SCATTER ? job->n : 1;
+    trib_status status = TRIB_OK;
+    for (size_t i = 0; i < job->n; i++)
+        job->here[i].control->turn += TRI_PUSH_EPOCH;
+    if (tri_push_copies(job->kind))
+        copy(job);
+    for (size_t i = 0; i < parts && !tri_push_copies(job->kind) && status == TRIB_OK; i++)
+        status = reduce(job, i);
+    return status;
 }
 
 /* All ranks are there. */
@@ -126,7 +153,7 @@ static void perform(struct call *call)
     job.n = (size_t)job.size;
     if (tri_push_chunks(job.count, job.dtype) > job.capacity)
         fake_die("a push does not fit into its slots");
-    if ((job.count > LONG ? reduce(&job) : tri_kernels_cpu.push(&job, NULL)) != TRIB_OK)
+    if ((job.count > LONG ? perform_long(&job) : tri_kernels_cpu.push(&job, NULL)) != TRIB_OK)
         fake_die("the CPU's push fails");
     if (pushing == FAKE_PUSH_GARBLES)
         *(char *)here[job.size - 1].recv ^= 1;

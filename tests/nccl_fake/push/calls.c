@@ -93,12 +93,12 @@ static void scaled_rank(int rank, int size, void *argument)
                                  TRIB_F32, TRIB_SUM, &options, ranks->streams[rank]));
 }
 
-static void broadcast_rank(int rank, int size, void *argument)
+static void reduce_rank(int rank, int size, void *argument)
 {
     const struct push_ranks *ranks = argument;
     (void)size;
-    CHECK_OK(trib_broadcast(ranks->comms[rank], ranks->data[rank], ranks->data[rank], PUSH_N,
-                            TRIB_F32, 1, ranks->streams[rank]));
+    CHECK_OK(trib_reduce(ranks->comms[rank], ranks->data[rank], ranks->data[rank], PUSH_N, TRIB_F32,
+                         TRIB_SUM, 1, ranks->streams[rank]));
 }
 
 static void large_rank(int rank, int size, void *argument)
@@ -135,7 +135,7 @@ static void others(void)
     if (push_open(&ranks, 2, (size_t)LARGE * 4, NULL)) {
         push_each(&ranks, scaled_rank);
         CHECK(push_counts(&ranks, 2, 0));
-        push_each(&ranks, broadcast_rank);
+        push_each(&ranks, reduce_rank);
         CHECK(push_counts(&ranks, 2, 0));
         push_each(&ranks, large_rank);
         CHECK(push_counts(&ranks, 2, 0));

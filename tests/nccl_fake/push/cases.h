@@ -4,6 +4,7 @@
 
 void push_limits(void);
 void push_calls(void);
+void push_kinds(void);
 void push_streams(void);
 void push_graphs(void);
 void push_absent(void);

@@ -1,4 +1,4 @@
-/* Ranks whose small allreduces push serves, through the whole library over the fake. */
+/* Ranks whose small calls push serves, through the whole library over the fake. */
 #include "tests/nccl_fake/push/fixture.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Ranks whose small allreduces push serves, through the whole library over the fake: a communicator, a
+/* Ranks whose small calls push serves, through the whole library over the fake: a communicator, a
  * stream and a buffer each. One thread may drive them all. */
 #ifndef TRI_TESTS_NCCL_FAKE_PUSH_FIXTURE_H
 #define TRI_TESTS_NCCL_FAKE_PUSH_FIXTURE_H

@@ -1,4 +1,4 @@
-/* Small allreduces by push inside one process, through the whole library over the fake of CUDA and
+/* Small calls by push inside one process, through the whole library over the fake of CUDA and
  * NCCL. */
 #include "tests/check.h"
 #include "tests/nccl_fake/push/cases.h"
@@ -7,6 +7,7 @@ int main(void)
 {
     push_limits();
     push_calls();
+    push_kinds();
     push_streams();
     push_graphs();
     push_absent();

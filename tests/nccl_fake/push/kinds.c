@@ -1,0 +1,201 @@
+/* Reduce_scatters, allgathers and broadcasts: push serves small ones, and NCCL the rest. */
+#include <string.h>
+
+#include "tests/nccl_fake/push/cases.h"
+#include "tests/nccl_fake/push/fixture.h"
+
+enum { KIB = 1024 };
+
+/* A call of every rank. */
+struct call {
+    struct push_ranks *ranks;
+    enum kind { SCATTER, GATHER, BROADCAST, KINDS } kind;
+    size_t count;
+    trib_dtype dtype;
+    int32_t root;
+    bool in_place;
+};
+
+static const char *const names[KINDS] = {"reduce_scatters", "allgathers", "broadcasts"};
+
+static size_t bytes_of(const struct call *c)
+{
+    return c->count * trib_dtype_size(c->dtype);
+}
+
+/* Where `recv` begins in the rank's buffer, whose first half is `send` unless the call is in place. */
+static size_t recv_at(const struct call *c, int rank)
+{
+    if (c->in_place)
+        return c->kind == SCATTER ? (size_t)rank * bytes_of(c) : 0;
+    return (size_t)c->ranks->size * bytes_of(c);
+}
+
+static size_t send_at(const struct call *c, int rank)
+{
+    return c->in_place && c->kind == GATHER ? (size_t)rank * bytes_of(c) : 0;
+}
+
+static void call_rank(int rank, int size, void *argument)
+{
+    const struct call *c = argument;
+    trib_comm *comm = c->ranks->comms[rank];
+    const trib_stream stream = c->ranks->streams[rank];
+    char *const data = c->ranks->data[rank];
+    const void *send = data + send_at(c, rank);
+    void *recv = data + recv_at(c, rank);
+    (void)size;
+    if (c->kind == SCATTER)
+        CHECK_OK(trib_reduce_scatter(comm, send, recv, c->count, c->dtype, TRIB_SUM, stream));
+    else if (c->kind == GATHER)
+        CHECK_OK(trib_allgather(comm, send, recv, c->count, c->dtype, stream));
+    else
+        CHECK_OK(trib_broadcast(comm, rank == c->root || c->in_place ? send : NULL, recv, c->count,
+                                c->dtype, c->root, stream));
+}
+
+/* ------------------------------------------------------------------------------------ the results */
+
+/* 32-bit integers, or bits that are any type's, all ones among them. */
+static uint32_t word(int rank, size_t i)
+{
+    return i % 7 == 3 ? UINT32_MAX : (uint32_t)(1000 * rank + (int)i);
+}
+
+static void fill(const struct call *c)
+{
+    const size_t words = bytes_of(c) / 4 * (c->kind == SCATTER ? (size_t)c->ranks->size : 1);
+    for (int rank = 0; rank < c->ranks->size; rank++) {
+        char *const data = c->ranks->data[rank];
+        memset(data, 0x5a, 2 * (size_t)c->ranks->size * bytes_of(c));
+        for (size_t i = 0; i < words; i++) {
+            const uint32_t value = word(rank, i);
+            memcpy(data + send_at(c, rank) + 4 * i, &value, sizeof value);
+        }
+    }
+}
+
+static uint32_t expected(const struct call *c, int rank, size_t i)
+{
+    const size_t words = bytes_of(c) / 4;
+    uint32_t sum = 0;
+    if (c->kind == BROADCAST)
+        return word(c->root, i);
+    if (c->kind == GATHER)
+        return word((int)(i / words), i % words);
+    for (int other = 0; other < c->ranks->size; other++)
+        sum += word(other, (size_t)rank * words + i);
+    return sum;
+}
+
+static void check_rank(const struct call *c, int rank)
+{
+    const size_t words = bytes_of(c) / 4 * (c->kind == GATHER ? (size_t)c->ranks->size : 1);
+    const char *recv = (const char *)c->ranks->data[rank] + recv_at(c, rank);
+    CHECK_OK(trib_comm_wait(c->ranks->comms[rank], c->ranks->streams[rank], PUSH_PLENTY_MS));
+    for (size_t i = 0; i < words; i++) {
+        uint32_t found;
+        memcpy(&found, recv + 4 * i, sizeof found);
+        if (!CHECK_MSG(found == expected(c, rank, i), "%s of %zu: rank %d, word %zu",
+                       names[c->kind], c->count, rank, i))
+            return;
+    }
+}
+
+/* Of one rank after another, by one thread: no call waits for a peer. */
+static void one_call(struct call *c)
+{
+    fill(c);
+    for (int rank = 0; rank < c->ranks->size; rank++)
+        call_rank(rank, c->ranks->size, c);
+    for (int rank = 0; rank < c->ranks->size; rank++)
+        check_rank(c, rank);
+}
+
+static void barrier(void)
+{
+    struct push_ranks ranks;
+    push_begin("a barrier is one launch of each rank");
+    if (push_open(&ranks, 3, 4, NULL)) {
+        const long launches = fake_push_launches();
+        for (int rank = 0; rank < 3; rank++)
+            CHECK_OK(trib_barrier(ranks.comms[rank], ranks.streams[rank]));
+        for (int rank = 0; rank < 3; rank++)
+            CHECK_OK(trib_comm_wait(ranks.comms[rank], ranks.streams[rank], PUSH_PLENTY_MS));
+        CHECK(push_counts(&ranks, 0, 1) && fake_push_launches() - launches == 3);
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* Sums are of integers, copies of whatever. */
+static void results(int size)
+{
+    static const trib_dtype copied[] = {TRIB_F32, TRIB_I8, TRIB_F16, TRIB_F64};
+    struct push_ranks ranks;
+    push_begin("reduce_scatters, allgathers and broadcasts");
+    if (push_open(&ranks, size, (size_t)2 * 8 * 8 * PUSH_N, NULL)) {
+        int calls = 0;
+        for (int i = 0; i < 4 * KINDS * 2; i++, calls++) {
+            struct call c = {&ranks, (enum kind)(i % KINDS), PUSH_N, TRIB_I32, i % size, i % 2};
+            if (c.kind != SCATTER)
+                c.dtype = copied[i / KINDS % 4];
+            one_call(&c);
+            CHECK(push_works(&ranks));
+        }
+        CHECK(push_counts(&ranks, 0, 2 * calls));
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* --------------------------------------------------------------------------------------- the limits */
+
+/* What a rank sends in all counts, of which a copy's chunks have 8 bytes. */
+static size_t most_of(const struct call *c, size_t limit)
+{
+    const size_t chunks = limit / TRI_PUSH_CHUNK / (size_t)(c->ranks->size - 1);
+    const bool wide = c->kind != SCATTER || tri_push_is_wide(c->dtype);
+    return chunks * TRI_PUSH_CHUNK / (wide ? 2 : 1) / trib_dtype_size(c->dtype);
+}
+
+static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dtype, size_t limit)
+{
+    struct call c = {ranks, kind, 0, dtype, ranks->size - 1, false};
+    c.count = most_of(&c, limit);
+    (void)push_counts(ranks, -1, -1);
+    if (dtype == TRIB_I32)
+        one_call(&c);
+    else
+        check_ranks(ranks->size, call_rank, &c);
+    CHECK_MSG(push_counts(ranks, 0, 1), "%s of %zu %s", names[kind], c.count,
+              trib_dtype_name(dtype));
+    c.count++;
+    check_ranks(ranks->size, call_rank, &c);
+    CHECK_MSG(push_counts(ranks, ranks->size, 0), "%s of %zu %s", names[kind], c.count,
+              trib_dtype_name(dtype));
+}
+
+static void limits(int size, size_t limit)
+{
+    static const trib_dtype dtypes[] = {TRIB_I32, TRIB_F16, TRIB_F64};
+    struct push_ranks ranks;
+    push_begin("limits of reduce_scatters, allgathers and broadcasts");
+    if (push_open(&ranks, size, (size_t)size * 2 * (limit + 64), NULL)) {
+        for (int kind = 0; kind < KINDS; kind++)
+            for (size_t i = 0; i < 3; i++)
+                check_limit(&ranks, (enum kind)kind, dtypes[i], limit);
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+void push_kinds(void)
+{
+    for (int size = 2; size <= 8; size += 3)
+        results(size);
+    barrier();
+    limits(2, (size_t)2048 * KIB);
+    limits(4, (size_t)512 * KIB);
+    limits(8, (size_t)256 * KIB);
+}
