@@ -18,13 +18,16 @@
 #                        sed -n 's/.*Executable .*(\(.*\))$/\1/p' | xargs cp -t DIR && strip DIR/*
 #                  and in the same way target/release/examples/train. (A hash ends each name, so no
 #                  program of one crate replaces one of the other.)
+#   --python WHEEL also the tests of the Python package, which was built elsewhere as that wheel
+#   --jobs N       so many tests side by side (a fifth of the processors, 1 to 4); not of what measures
 #   --out DIR      where logs and figures go (build/gpu/out)
 #   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
 # It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and
 # NCCL are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
 set -u
 cd "$(dirname "$0")/.."
-build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 scenarios=0 rust='' seconds=460 slices=$(nproc)
+build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=460 slices=$(nproc)
+jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 20 ? 4 : $(nproc) / 5))
 only=() sanitize=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -34,7 +37,9 @@ while [ $# -gt 0 ]; do
     --scenarios) scenarios=1 ;;
     --only) read -r -a only <<<"$2" && shift ;;
     --address) build=build/gpu-address sanitize=address ;;
+    --python) wheel=$2 && shift ;;
     --slices) slices=$2 && shift ;;
+    --jobs) jobs=$2 && shift ;;
     --rust) rust=$2 && shift ;;
     --out) out=$2 && shift ;;
     --seconds) seconds=$2 && shift ;;
@@ -43,7 +48,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 mkdir -p "$out"
-log=$out/gpu.log
+log=$out/gpu.log part=$out/part.log
 : >"$log"
 passed=0 failed=0 skipped=0 needs_gpu=0
 # Multicast takes rights that a shared machine may not give.
@@ -58,7 +63,7 @@ export TRIBUTARY_TEST_BACKEND=nccl
 # try SECONDS NAME COMMAND...: run it, never longer than that, all output to the log; one line here,
 # with what was skipped and, after a failure, the end of the output.
 try() {
-    local limit=$1 name=$2 began=$SECONDS left=$((seconds - SECONDS)) status part=$out/part.log
+    local limit=$1 name=$2 began=$SECONDS left=$((seconds - SECONDS)) status
     shift 2
     [ "$limit" -lt "$left" ] || limit=$left
     if [ "$limit" -le 0 ]; then
@@ -81,12 +86,47 @@ try() {
     *) printf 'FAILED  ' && failed=$((failed + 1)) ;;
     esac
     printf ' %s: %d s' "$name" $((SECONDS - began))
-    grep -E '^[a-z0-9_]+: [0-9]+ passed|^test result:|^nccl: |ERROR SUMMARY|RACECHECK SUMMARY' "$part" |
+    grep -E '^[a-z0-9_]+: [0-9]+ passed|^test result:|^Ran [0-9]+ tests|^nccl: |ERROR SUMMARY|RACECHECK SUMMARY' "$part" |
         tail -n 4 | sed 's/^/; /' | tr -d '\n'
     echo
     grep -E '^ *skipped: ' "$part" | sort | uniq -c | sort -rn | head -n 4 | sed 's/^ */           /'
     case $status in 0 | 77) ;; *) tail -n 15 "$part" | sed 's/^/    | /' ;; esac
     return $status
+}
+
+# later SECONDS NAME COMMAND...: the same, by the next run_queue, which makes $jobs of them side by side.
+queue=()
+later() { queue+=("$(printf '%q ' "$@")"); }
+
+# One of the queue, with a log and a count of its own. The lines of `try` begin with what came of it.
+run_queued() {
+    log=$out/queue.$1.log part=$out/queue.$1.part
+    : >"$log"
+    eval "try ${queue[$1]}" >"$out/queue.$1.text"
+    rm -f "$part"
+}
+
+run_queue() {
+    local i text
+    for i in "${!queue[@]}"; do
+        while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do
+            wait -n
+        done
+        run_queued "$i" &
+    done
+    wait
+    for i in "${!queue[@]}"; do
+        text=$out/queue.$i.text
+        cat "$text"
+        cat "$out/queue.$i.log" >>"$log"
+        case $(head -c 7 "$text") in
+        passed*) passed=$((passed + 1)) ;;
+        skipped) skipped=$((skipped + 1)) ;;
+        *) failed=$((failed + 1)) ;;
+        esac
+        rm -f "$text" "$out/queue.$i.log"
+    done
+    queue=()
 }
 
 # racecheck_slices SECONDS: every case of the quick suite once, each slice no longer than that; the
@@ -127,7 +167,7 @@ racecheck_slices() {
 }
 
 finish() {
-    rm -f "$out/part.log"
+    rm -f "$part"
     echo
     echo "what was run is in $log; ${SECONDS} s"
     echo "gpu: $passed passed, $failed failed, $skipped skipped"
@@ -150,8 +190,8 @@ echo "$gpus GPUs: $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 
 
 # A wheel's NCCL is the one that programs on this machine use; the system's may be older.
 if [ -z "${NCCL_HOME:-}${NCCL_ROOT:-}" ]; then
-    wheel=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null)/nvidia/nccl
-    [ -f "$wheel/include/nccl.h" ] && export NCCL_HOME=$wheel
+    packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null)
+    [ -f "$packages/nvidia/nccl/include/nccl.h" ] && export NCCL_HOME=$packages/nvidia/nccl
 fi
 export PATH=$PATH:/usr/local/cuda/bin
 
@@ -179,14 +219,23 @@ if [ $scenarios = 1 ]; then
 fi
 
 needs_gpu=1
+# What takes longest comes first.
+for n in 4 3 2 1; do
+    [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
+done
+for i in 1 2 3 4; do
+    later 240 "kernels_cuda_test, part $i" $build/tests/kernels_cuda_test --slice $i/4
+done
+for n in 4 3 2 1; do
+    [ $n -gt "$gpus" ] || later 240 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
+done
 for program in $build/tests/*_cuda_test; do
-    try 120 "$(basename "$program")" "$program"
+    case $program in
+    */kernels_cuda_test) ;;
+    *) later 240 "$(basename "$program")" "$program" ;;
+    esac
 done
-for n in 1 2 3 4; do
-    [ $n -le "$gpus" ] || continue
-    try 120 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
-    try 120 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
-done
+run_queue
 needs_gpu=0
 # The others, on all GPUs: those for nccl, and those that take the best backend there is.
 for program in $build/tests/*_test; do
@@ -194,9 +243,10 @@ for program in $build/tests/*_test; do
     *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
     */injection_test) ;; # 15 minutes, on host alone
     */scenarios_nccl_test) ;; # --scenarios
-    *) try 240 "$(basename "$program")" "$program" ;;
+    *) later 240 "$(basename "$program")" "$program" ;;
     esac
 done
+run_queue
 
 # A communicator of processes that a launcher starts, one for each GPU.
 launched() {
@@ -240,9 +290,17 @@ if [ -n "$rust" ]; then
             [ "$gpus" -lt 2 ] || [ "$has_torchrun" != 1 ] || try 60 "$(basename "$program"), under torchrun" \
                 ${torchrun//|/ } "$program" --launched --backend nccl
             ;;
-        *) try 60 "$(basename "$program")" "$program" --test-threads=1 ;;
+        *) later 120 "$(basename "$program")" "$program" --test-threads=1 ;;
         esac
     done
+    run_queue
+fi
+
+if [ -n "$wheel" ]; then
+    rm -rf "$out/python"
+    try 60 "install the wheel" python3 -m pip install --quiet --no-index --no-deps --target "$out/python" "$wheel" &&
+        try 300 python env -C rust/tributary-py PYTHONPATH="$(realpath "$out/python")" \
+            python3 -W error -X faulthandler -m unittest --quiet
 fi
 
 # -------------------------------------------------------------------------------------- figures
