@@ -42,14 +42,17 @@
  *   Two shot. An element has one owner, and nobody else reads its send or writes its recv, on any rank. The
  *   owner reads all ranks' parts of 16 bytes before it writes them. So a rank may be in place.
  *   Staged. A block writes a half that it wrote two pieces before. In between it has been at a barrier
- *   with its twins, to which they came when they had read the earlier piece. And between calls there is
- *   the last barrier, so the parts of scratch that blocks have may change.
+ *   with its twins, to which they came when they had read the earlier piece. In its next call it writes
+ *   behind the first barrier, to which a twin comes when all blocks of that rank have ended the call before:
+ *   so the parts of scratch that blocks have may change.
  *   Giving up. A block that is not to wait any longer sets LEFT in its post at each peer, by an atomic or,
  *   which tells whether its twin there had set TAKEN before. If not, the twin never will, for it swaps only
  *   what has no LEFT. If so, the block waits until the twin has come to the next barrier, or has left as
  *   well: the twin waits for nobody in between, and accesses nothing of us afterwards (but scratch). So
  *   when a call has ended, in whichever way, no peer reads its send or writes its recv. (A twin whose device
  *   is lost comes to no barrier: a second is the longest that anybody waits here.)
+ *   A rank of which a block has left begins no other call: `over` is set before. Or a twin that is late
+ *   would take the pointers of another call than its own, which may have fewer elements.
  *   End. A block passes the last barrier when its twins have come there, and they have then read all that
  *   they read of this rank, and what they wrote is released. All elements of all peers belong to some
  *   twin. So when the call has ended, its send may be overwritten, and its recv is whole.
@@ -130,7 +133,7 @@ struct tri_pull {
     trib_dtype dtype;
     trib_op op;
     enum tri_pull_way way;
-    uint32_t *abort_flag; /* pinned; as push's */
+    uint32_t *abort_flag; /* pinned; as push's, and one for all ranks */
     uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
 };
 

@@ -62,6 +62,16 @@ static void give_up(struct tri_pull_worker *workers, size_t n)
             tri_pull_give_up(&workers[i]);
 }
 
+/* Of ranks that have left, also because a twin had. */
+static void end_all(const struct tri_pull_worker *workers, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct tri_pull_control *const control = workers[i].job->control[workers[i].self->rank];
+        if (workers[i].left && control->over == 0)
+            control->over = TRI_PUSH_ABORTED;
+    }
+}
+
 trib_status tri_cpu_pull(const struct tri_pull *job, trib_stream stream)
 {
     (void)stream;
@@ -84,5 +94,6 @@ trib_status tri_cpu_pull(const struct tri_pull *job, trib_stream stream)
         if (ended < job->n && !moved && is_over(job, began))
             give_up(workers, job->n);
     }
+    end_all(workers, job->n);
     return TRIB_OK;
 }

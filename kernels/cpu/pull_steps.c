@@ -226,6 +226,7 @@ bool tri_pull_waits(const struct tri_pull_worker *worker)
 
 void tri_pull_give_up(struct tri_pull_worker *worker)
 {
+    worker->left = true;
     turn_to(worker, TRI_PULL_TO_LEAVE);
 }
 

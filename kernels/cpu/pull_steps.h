@@ -61,6 +61,7 @@ struct tri_pull_worker {
     uint32_t phase;         /* enum tri_pull_phase */
     int32_t at;             /* the peer's distance, or the rank */
     uint32_t staged, ended; /* bools: the second, whether the last barrier is what is next */
+    uint32_t left;          /* bool: the call is given up */
     _Alignas(16) unsigned char part[TRI_PULL_RANKS][TRI_PULL_UNIT];
 };
 

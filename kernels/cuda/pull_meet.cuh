@@ -72,6 +72,15 @@ __device__ inline bool has_left(uint64_t state)
     return (state & TRI_PULL_LEFT) != 0;
 }
 
+// Has the twin left? Then no call of this rank may begin: the twin's post is of no use to it, nor is ours to
+// others, who may be at another call.
+__device__ inline bool is_forsaken(const PullJob &job, const Twin &twin, uint64_t state)
+{
+    if (has_left(state))
+        end_all(job.control[twin.self.rank], TRI_PUSH_ABORTED);
+    return has_left(state);
+}
+
 // -------------------------------------------------------------------------------- any barrier
 
 // By thread `peer` of a block, for each peer: until that one has come as well. False if that is given up.
@@ -83,7 +92,7 @@ __device__ inline bool await_turn(const PullJob &job, const Twin &twin, int peer
         const uint64_t found = load_state(state);
         if (has_come(found, twin.turn))
             return true;
-        if (has_left(found) || gives_up(job, job.control[twin.self.rank], waiting))
+        if (is_forsaken(job, twin, found) || gives_up(job, job.control[twin.self.rank], waiting))
             return false;
     }
 }
@@ -159,7 +168,7 @@ __device__ inline bool take_pointers(const PullJob &job, const Twin &twin, int p
         const uint64_t found = swap_state(state, expected, expected | TRI_PULL_TAKEN);
         if (found == expected)
             break;
-        if (has_left(found))
+        if (is_forsaken(job, twin, found))
             return false;
         if (has_come(found, twin.turn)) // it waits at the next barrier already
             expected = found;
