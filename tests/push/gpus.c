@@ -86,13 +86,16 @@ void gpus_close(struct gpus *gpus)
 static void queue(const struct gpus *gpus, const struct tri_push_rank *here, size_t n,
                   struct gpus_call of, cudaStream_t stream)
 {
+    const bool copies = tri_push_copies(of.kind);
     struct tri_push call = {.here = here,
                             .n = n,
                             .size = gpus->size,
                             .capacity = gpus->capacity,
-                            .count = of.count,
-                            .dtype = of.dtype,
+                            .count = of.count * (copies ? trib_dtype_size(of.dtype) : 1),
+                            .dtype = copies ? TRIB_U8 : of.dtype,
                             .op = of.op,
+                            .kind = of.kind,
+                            .root = of.root,
                             .abort_flag = gpus->abort_flag,
                             .patience_ns = gpus->patience_ns};
     memcpy(call.scratch, gpus->scratch, sizeof call.scratch);

@@ -31,11 +31,13 @@ void gpus_close(struct gpus *gpus);
 /* As before the first call: after an abort. Nothing is queued. */
 void gpus_renew(struct gpus *gpus);
 
-/* A call, but for its buffers. */
+/* A call, but for its buffers. A copy may be of any type. */
 struct gpus_call {
     size_t count;
     trib_dtype dtype;
     trib_op op;
+    enum tri_push_kind kind;
+    int root;
 };
 
 /* Queue a call of the ranks of `device`, which is current; send[r] and recv[r] are rank r's. */

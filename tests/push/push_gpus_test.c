@@ -10,6 +10,7 @@
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
 #include "tests/push/gpus.h"
+#include "tests/push/gpus_kinds.h"
 #include "tests/push/soak.h"
 
 /* ---- every type and reduction */
@@ -117,8 +118,8 @@ static void types_and_reductions(const struct gpus *gpus)
                         trib_dtype_name(dtype), (int)op);
             fill_buffers(&b, gpus->size, dtype, op);
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                size_case(gpus, &b, sizes[i], (struct gpus_call){0, dtype, op}, false);
-                size_case(gpus, &b, sizes[i], (struct gpus_call){0, dtype, op}, true);
+                size_case(gpus, &b, sizes[i], (struct gpus_call){.dtype = dtype, .op = op}, false);
+                size_case(gpus, &b, sizes[i], (struct gpus_call){.dtype = dtype, .op = op}, true);
             }
             CHECK_MSG(*gpus->abort_flag == 0, "a call waited for too long");
             check_end();
@@ -134,6 +135,7 @@ static void more_ranks(int each)
     if (!gpus_open(&gpus, each, &why))
         return;
     types_and_reductions(&gpus);
+    gpus_kinds(&gpus);
     gpus_close(&gpus);
 }
 
@@ -189,7 +191,8 @@ static void cross(int thread, int threads, void *argument)
         const cudaStream_t stream = which == 0 ? c->streams[r][i % 2] : gpus->streams[r];
         if (which == 0 && i > 0)
             MUST(cudaStreamWaitEvent(stream, c->events[r], 0));
-        gpus_push_one(gpus, r, data, data, (struct gpus_call){1024, TRIB_F32, TRIB_MAX}, stream);
+        gpus_push_one(gpus, r, data, data,
+                      (struct gpus_call){.count = 1024, .dtype = TRIB_F32, .op = TRIB_MAX}, stream);
         if (which == 0)
             MUST(cudaEventRecord(c->events[r], stream));
     }
@@ -233,7 +236,8 @@ static double wait_in_vain(struct gpus *gpus, float *data, bool sets)
     uint64_t began = tri_now_ns();
     MUST(cudaSetDevice(0));
     for (int i = 0; i < QUEUED; i++)
-        gpus_push_one(gpus, 0, data, data, (struct gpus_call){16384, TRIB_F32, TRIB_SUM},
+        gpus_push_one(gpus, 0, data, data,
+                      (struct gpus_call){.count = 16384, .dtype = TRIB_F32, .op = TRIB_SUM},
                       gpus->streams[0]);
     if (sets) {
         check_sleep_ms(50);
@@ -282,7 +286,8 @@ static void late_peer(struct gpus *gpus)
         MUST(cudaSetDevice(r));
         if (r == gpus->size - 1)
             check_sleep_ms(1000);
-        gpus_push_one(gpus, r, data[r], data[r], (struct gpus_call){1, TRIB_F32, TRIB_SUM},
+        gpus_push_one(gpus, r, data[r], data[r],
+                      (struct gpus_call){.count = 1, .dtype = TRIB_F32, .op = TRIB_SUM},
                       gpus->streams[r]);
     }
     for (int r = 0; r < gpus->size; r++) {
@@ -304,6 +309,7 @@ int main(int n, char **arguments)
         return check_finish("push_gpus_test");
     }
     types_and_reductions(&gpus);
+    gpus_kinds(&gpus);
     more_ranks(2);
     more_ranks(4);
     streams_and_communicators(&gpus);

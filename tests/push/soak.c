@@ -36,8 +36,8 @@ struct soak {
     struct gpus *gpus;
     int calls;
     struct thread threads[TRI_PUSH_RANKS];
-    unsigned char *expected[TYPES][INPUTS];
-    unsigned char *inputs[TRI_PUSH_RANKS][TYPES][INPUTS]; /* on the rank's device */
+    unsigned char *sums[TYPES][INPUTS], *parts[TRI_PUSH_RANKS][TYPES][INPUTS];
+    unsigned char *inputs[TRI_PUSH_RANKS][TYPES][INPUTS]; /* the parts on the rank's device */
     _Atomic int ready;
     _Atomic bool stopped;
 };
@@ -47,6 +47,8 @@ struct call {
     int type, input;
     size_t first, count; /* elements of the input */
     size_t at;           /* byte of the batch's results */
+    enum tri_push_kind kind;
+    int root;
 };
 
 static uint64_t draw(uint64_t *row)
@@ -72,7 +74,7 @@ static void make_input(struct soak *s, int type, int input)
 {
     unsigned char *parts[TRI_PUSH_RANKS];
     for (int r = 0; r < s->gpus->size; r++) {
-        parts[r] = malloc(BYTES);
+        parts[r] = s->parts[r][type][input] = malloc(BYTES);
         kernels_fill(parts[r], types[type], BYTES / trib_dtype_size(types[type]),
                      input == 0 ? KERNELS_WILD_NANS : KERNELS_TAME);
         memset(parts[r] + 256 * r, 0xff, input == 0 ? 512 : 0);
@@ -80,10 +82,8 @@ static void make_input(struct soak *s, int type, int input)
         MUST(cudaMemcpy(s->inputs[r][type][input], parts[r], BYTES, cudaMemcpyHostToDevice));
         MUST(cudaDeviceSynchronize()); /* of pageable memory the copy may still be on its way */
     }
-    s->expected[type][input] = malloc(BYTES);
-    fold_all(s->expected[type][input], parts, s->gpus->size, types[type]);
-    for (int r = 0; r < s->gpus->size; r++)
-        free(parts[r]);
+    s->sums[type][input] = malloc(BYTES);
+    fold_all(s->sums[type][input], parts, s->gpus->size, types[type]);
 }
 
 static void open_thread(struct thread *t, struct soak *s, int rank)
@@ -129,49 +129,104 @@ static void close_soak(struct soak *s)
         close_thread(&s->threads[r]);
     for (int type = 0; type < TYPES; type++)
         for (int input = 0; input < INPUTS; input++) {
-            free(s->expected[type][input]);
-            for (int r = 0; r < s->gpus->size; r++)
+            free(s->sums[type][input]);
+            for (int r = 0; r < s->gpus->size; r++) {
+                free(s->parts[r][type][input]);
                 MUST(cudaFree(s->inputs[r][type][input]));
+            }
         }
+}
+
+/* Blocks of the larger buffer. */
+static size_t blocks_of(const struct thread *t, const struct call *call)
+{
+    const bool has_blocks =
+        call->kind == TRI_PUSH_REDUCE_SCATTER || call->kind == TRI_PUSH_ALLGATHER;
+    return has_blocks ? (size_t)t->soak->gpus->size : 1;
+}
+
+static size_t block_bytes(const struct call *call)
+{
+    return call->count * trib_dtype_size(types[call->type]);
+}
+
+/* Behind it in a batch's results, whether it is in place or not. */
+static size_t end_of(const struct thread *t, const struct call *call)
+{
+    return call->at + blocks_of(t, call) * block_bytes(call);
 }
 
 /* Mostly a few elements, sometimes many; any alignment that the type allows. */
 static struct call random_call(struct thread *t, size_t at)
 {
-    struct call call = {.type = (int)(draw(&t->common) % TYPES),
-                        .input = (int)(draw(&t->common) % INPUTS)};
+    struct call call = {.type = (int)(draw(&t->common) % TYPES)};
+    call.input = (int)(draw(&t->common) % INPUTS);
+    call.kind = (enum tri_push_kind)(draw(&t->common) % 4);
+    call.root = (int)(draw(&t->common) % (uint64_t)t->soak->gpus->size);
     const size_t width = trib_dtype_size(types[call.type]), all = BYTES / width;
-    const size_t most = draw(&t->common) % 4 == 0 ? all : 600;
-    call.count = 1 + draw(&t->common) % most;
-    call.first = draw(&t->common) % (all - call.count + 1);
+    const size_t most = draw(&t->common) % 4 == 0 ? all : 600, blocks = blocks_of(t, &call);
+    call.count = 1 + draw(&t->common) % most / blocks;
+    call.count -= call.count * blocks > all;
+    call.first = draw(&t->common) % (all - call.count * blocks + 1);
     call.at = (at + width - 1) / width * width;
     return call;
 }
 
-static void queue_call(struct thread *t, const struct call *call)
+/* From `send` to `recv`. */
+static void queue_push(struct thread *t, const struct call *call, const void *send, void *recv)
 {
-    const trib_dtype dtype = types[call->type];
-    gpus_push_one(t->soak->gpus, t->rank,
-                  t->soak->inputs[t->rank][call->type][call->input] +
-                      call->first * trib_dtype_size(dtype),
-                  t->out + call->at, (struct gpus_call){call->count, dtype, TRIB_SUM},
-                  t->soak->gpus->streams[t->rank]);
+    gpus_push_one(
+        t->soak->gpus, t->rank, send, recv,
+        (struct gpus_call){call->count, types[call->type], TRIB_SUM, call->kind, call->root},
+        t->soak->gpus->streams[t->rank]);
 }
 
-static void check_call(struct thread *t, const struct call *call)
+static void queue_call(struct thread *t, const struct call *call)
+{
+    queue_push(t, call,
+               t->soak->inputs[t->rank][call->type][call->input] +
+                   call->first * trib_dtype_size(types[call->type]),
+               t->out + call->at);
+}
+
+/* Block b of what this rank is to have. */
+static const unsigned char *expected_block(const struct thread *t, const struct call *call,
+                                           size_t b)
+{
+    const struct soak *s = t->soak;
+    const size_t first = call->first * trib_dtype_size(types[call->type]);
+    const size_t own = (size_t)t->rank * block_bytes(call);
+    switch (call->kind) {
+    case TRI_PUSH_ALLGATHER:
+        return s->parts[b][call->type][call->input] + first;
+    case TRI_PUSH_BROADCAST:
+        return s->parts[call->root][call->type][call->input] + first;
+    default:
+        return s->sums[call->type][call->input] + first +
+               (call->kind == TRI_PUSH_REDUCE_SCATTER ? own : 0);
+    }
+}
+
+static void check_block(struct thread *t, const struct call *call, const unsigned char *found,
+                        const unsigned char *expected)
 {
     const trib_dtype dtype = types[call->type];
-    const size_t width = trib_dtype_size(dtype);
-    const unsigned char *expected =
-        t->soak->expected[call->type][call->input] + call->first * width;
-    if (memcmp(t->found + call->at, expected, call->count * width) == 0)
+    if (memcmp(found, expected, block_bytes(call)) == 0)
         return;
     for (size_t i = 0; i < call->count; i++)
-        if (!gpus_same(t->found + call->at, expected, i, dtype)) {
-            CHECK_MSG(false, "rank %d: element %zu of %zu of %s is wrong", t->rank, i, call->count,
-                      trib_dtype_name(dtype));
+        if (tri_push_copies(call->kind) || !gpus_same(found, expected, i, dtype)) {
+            CHECK_MSG(false, "rank %d, kind %d: element %zu of %zu of %s is wrong", t->rank,
+                      (int)call->kind, i, call->count, trib_dtype_name(dtype));
             return;
         }
+}
+
+/* Its result is at byte `at` of the batch's. */
+static void check_call(struct thread *t, const struct call *call, size_t at)
+{
+    const size_t n = call->kind == TRI_PUSH_ALLGATHER ? blocks_of(t, call) : 1;
+    for (size_t b = 0; b < n; b++)
+        check_block(t, call, t->found + at + b * block_bytes(call), expected_block(t, call, b));
 }
 
 static void CUDART_CB rest(void *us)
@@ -192,13 +247,11 @@ static void be_late(struct thread *t)
                                 (void *)(uintptr_t)(chance / 200 % 300)));
 }
 
-static void look_at(struct thread *t, const struct call *calls, int n, size_t bytes)
+static void fetch(struct thread *t, size_t bytes)
 {
     MUST(cudaMemcpyAsync(t->found, t->out, bytes, cudaMemcpyDeviceToHost,
                          t->soak->gpus->streams[t->rank]));
     gpus_wait(t->soak->gpus, t->rank);
-    for (int i = 0; i < n; i++)
-        check_call(t, &calls[i]);
 }
 
 static void random_rank(int rank, int size, void *argument)
@@ -214,9 +267,11 @@ static void random_rank(int rank, int size, void *argument)
             calls[n] = random_call(t, at);
             be_late(t);
             queue_call(t, &calls[n]);
-            at = calls[n].at + calls[n].count * trib_dtype_size(types[calls[n].type]);
+            at = end_of(t, &calls[n]);
         }
-        look_at(t, calls, n, at);
+        fetch(t, at);
+        for (int i = 0; i < n; i++)
+            check_call(t, &calls[i], calls[i].at);
     }
 }
 
@@ -235,6 +290,18 @@ void soak_random(struct gpus *gpus, int calls)
 
 /* ---- graphs */
 
+/* In place: where a call has its `send`, or its result, in the block for it. */
+static size_t send_at(const struct thread *t, const struct call *call)
+{
+    return call->at + (call->kind == TRI_PUSH_ALLGATHER ? (size_t)t->rank * block_bytes(call) : 0);
+}
+
+static size_t recv_at(const struct thread *t, const struct call *call)
+{
+    return call->at +
+           (call->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)t->rank * block_bytes(call) : 0);
+}
+
 /* `calls`, whose inputs are copies that the stream makes before the graph: in place. */
 static cudaGraphExec_t capture(struct thread *t, const struct call *calls)
 {
@@ -243,8 +310,7 @@ static cudaGraphExec_t capture(struct thread *t, const struct call *calls)
     cudaGraphExec_t executable = NULL;
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < GRAPH_CALLS; i++)
-        gpus_push_one(t->soak->gpus, t->rank, t->out + calls[i].at, t->out + calls[i].at,
-                      (struct gpus_call){calls[i].count, types[calls[i].type], TRIB_SUM}, stream);
+        queue_push(t, &calls[i], t->out + send_at(t, &calls[i]), t->out + recv_at(t, &calls[i]));
     MUST(cudaStreamEndCapture(stream, &graph));
     MUST(cudaGraphInstantiate(&executable, graph, 0));
     MUST(cudaGraphDestroy(graph));
@@ -257,10 +323,13 @@ static void set_inputs(struct thread *t, struct call *calls)
     for (int i = 0; i < GRAPH_CALLS; i++) {
         calls[i].input = (int)(draw(&t->common) % INPUTS);
         const size_t width = trib_dtype_size(types[calls[i].type]);
-        MUST(cudaMemcpyAsync(
-            t->out + calls[i].at,
-            t->soak->inputs[t->rank][calls[i].type][calls[i].input] + calls[i].first * width,
-            calls[i].count * width, cudaMemcpyDeviceToDevice, t->soak->gpus->streams[t->rank]));
+        const size_t blocks =
+            calls[i].kind == TRI_PUSH_REDUCE_SCATTER ? blocks_of(t, &calls[i]) : 1;
+        MUST(cudaMemcpyAsync(t->out + send_at(t, &calls[i]),
+                             t->soak->inputs[t->rank][calls[i].type][calls[i].input] +
+                                 calls[i].first * width,
+                             blocks * block_bytes(&calls[i]), cudaMemcpyDeviceToDevice,
+                             t->soak->gpus->streams[t->rank]));
     }
 }
 
@@ -272,7 +341,7 @@ static void graph_rank(int rank, int size, void *argument)
     size_t at = 0;
     for (int i = 0; i < GRAPH_CALLS; i++) {
         calls[i] = random_call(t, at);
-        at = calls[i].at + calls[i].count * trib_dtype_size(types[calls[i].type]);
+        at = end_of(t, &calls[i]);
     }
     cudaGraphExec_t graph = capture(t, calls);
     team_barrier(&s->ready, size);
@@ -284,7 +353,9 @@ static void graph_rank(int rank, int size, void *argument)
         calls[GRAPH_CALLS] = random_call(t, at);
         if (n > GRAPH_CALLS)
             queue_call(t, &calls[GRAPH_CALLS]);
-        look_at(t, calls, n, at + BYTES + 16);
+        fetch(t, at + BYTES + 16);
+        for (int k = 0; k < n; k++)
+            check_call(t, &calls[k], k < GRAPH_CALLS ? recv_at(t, &calls[k]) : calls[k].at);
     }
     MUST(cudaGraphExecDestroy(graph));
 }

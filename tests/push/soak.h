@@ -4,7 +4,7 @@
 
 #include "tests/push/gpus.h"
 
-/* `calls` back to back, of random types, sizes and places in memory, while ranks are late by chance:
+/* `calls` back to back, of random kinds, types, sizes and places in memory, while ranks are late by chance:
  * the host with a launch, or the stream. Every bit of every result is looked at. */
 void soak_random(struct gpus *gpus, int calls);
 /* A graph of some calls, launched `launches` times, with eager calls between. */
