@@ -1,5 +1,5 @@
-/* Push beside NCCL: microseconds of one small f32 allreduce, out of place, a thread for each GPU of
- * this process. Bursts from the host, and as a graph; and from the host with an event after each call,
+/* Push beside NCCL: microseconds of one small call of f32, out of place, a thread for each GPU of this
+ * process; `bytes` are those of its larger buffer. Bursts from the host, and as a graph; and from the host with an event after each call,
  * which is what it takes to follow a caller who changes the stream. One result of each side and size is
  * checked. */
 #define _POSIX_C_SOURCE 200809L
@@ -19,8 +19,16 @@ enum { CALLS = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 1 << 
 
 static const size_t sizes[] = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, MOST};
 
+static const struct {
+    const char *name;
+    enum tri_push_kind kind;
+} kinds[] = {{"allreduce", TRI_PUSH_ALLREDUCE},
+             {"reduce_scatter", TRI_PUSH_REDUCE_SCATTER},
+             {"allgather", TRI_PUSH_ALLGATHER},
+             {"broadcast", TRI_PUSH_BROADCAST}};
+
 struct benched {
-    struct tri_push call; /* but for `here` and `count` */
+    struct tri_push call; /* but for `here`, `count` and `dtype` */
     struct bench_call buffers[TRI_PUSH_RANKS];
     struct tri_push_control *control[TRI_PUSH_RANKS];
     cudaEvent_t after[TRI_PUSH_RANKS];
@@ -37,7 +45,8 @@ static void push(const struct bench *bench, int rank, void *argument)
     const struct tri_push_rank here = {buffers->send, buffers->recv, b->control[rank], rank};
     struct tri_push call = b->call;
     call.here = &here;
-    call.count = buffers->count;
+    call.count = buffers->count * (tri_push_copies(call.kind) ? sizeof(float) : 1);
+    call.dtype = tri_push_copies(call.kind) ? TRIB_U8 : TRIB_F32;
     bench_set_device(rank);
     BENCH_OK(tri_kernels_cuda.push(&call, bench->stream[rank]));
 }
@@ -55,23 +64,16 @@ static void nccl(const struct bench *bench, int rank, void *argument)
 
 /* ---- one size */
 
-/* Ranks have small integers; a result of any side is their sum. */
-static float input_of(int rank, size_t i)
-{
-    return (float)((i + 3 * (size_t)rank) % 17);
-}
-
 static size_t wrong_on(const struct bench *bench, const struct bench_call *call, int rank)
 {
-    const size_t bytes = call->count * sizeof(float);
-    float *found = bench_must(malloc(bytes));
+    const size_t n = call->collective->recv_elements(call->count, bench->ranks);
+    float *found = bench_must(malloc(n * sizeof *found));
     size_t wrong = 0;
-    bench_copy(bench, rank, found, call->recv, bytes);
-    for (size_t i = 0; i < call->count; i++) {
-        float sum = 0;
-        for (int p = 0; p < bench->ranks; p++)
-            sum += input_of(p, i);
-        wrong += found[i] != sum;
+    bench_copy(bench, rank, found, call->recv, n * sizeof *found);
+    for (size_t i = 0; i < n; i++) {
+        double expected = 0;
+        (void)call->collective->expected(&expected, call, rank, bench->ranks, i);
+        wrong += found[i] != (float)expected;
     }
     free(found);
     return wrong;
@@ -82,7 +84,7 @@ static void check(const struct bench *bench, int rank, void *argument)
     struct benched *b = argument;
     const struct bench_call *call = &b->buffers[rank];
     bench_set_device(rank);
-    MUST(cudaMemsetAsync(call->recv, 0xff, call->count * sizeof(float), bench->stream[rank]));
+    MUST(cudaMemsetAsync(call->recv, 0xff, MOST, bench->stream[rank]));
     b->side(bench, rank, b);
     bench_wait(bench, rank);
     b->wrong[rank] += wrong_on(bench, call, rank);
@@ -107,17 +109,43 @@ static size_t bench_size(const struct bench *bench, struct benched *b, size_t by
     const bench_body eager[] = {push, push_and_event, nccl}, graph[] = {push, nccl};
     struct bench_burst burst = {BENCH_EAGER, CALLS, WARMUP, samples};
     struct bench_result results[5];
+    const bool blocks =
+        b->call.kind == TRI_PUSH_REDUCE_SCATTER || b->call.kind == TRI_PUSH_ALLGATHER;
     for (int rank = 0; rank < bench->ranks; rank++)
-        b->buffers[rank].count = bytes / sizeof(float);
+        b->buffers[rank].count = bytes / sizeof(float) / (blocks ? (size_t)bench->ranks : 1);
     bench_time_bursts(bench, &burst, eager, 3, b, results);
     burst.way = BENCH_GRAPH;
     bench_time_bursts(bench, &burst, graph, 2, b, results + 3);
     const size_t wrong = check_sides(bench, b, eager, 3);
-    printf("%8zu", bytes);
+    printf("%-14s %8zu", b->buffers[0].collective->name, bytes);
     for (int i = 0; i < 5; i++)
         printf(" %8.2f %8.2f", results[i].device.median, results[i].device.p99);
     printf(" %7zu\n", wrong);
     fflush(stdout);
+    return wrong;
+}
+
+/* ---- one kind */
+
+static void fill_rank(const struct bench *bench, int rank, const struct bench_call *call)
+{
+    float *input = bench_must(malloc(MOST));
+    for (size_t i = 0; i < MOST / sizeof *input; i++)
+        input[i] = (float)bench_input(call, rank, i);
+    bench_copy(bench, rank, call->send, input, MOST);
+    free(input);
+}
+
+static size_t bench_kind(const struct bench *bench, struct benched *b, size_t kind, int samples)
+{
+    size_t wrong = 0;
+    b->call.kind = kinds[kind].kind;
+    for (int rank = 0; rank < bench->ranks; rank++) {
+        b->buffers[rank].collective = bench_collective_find(kinds[kind].name);
+        fill_rank(bench, rank, &b->buffers[rank]);
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        wrong += bench_size(bench, b, sizes[i], samples);
     return wrong;
 }
 
@@ -140,17 +168,11 @@ static void map_peers(int size)
 static void open_rank(const struct bench *bench, struct benched *b, int rank)
 {
     const size_t scratch = tri_push_scratch_bytes(bench->ranks, b->call.capacity);
-    const struct bench_call call = {.collective = bench_collective_find("allreduce"),
-                                    .send = bench_alloc(bench, rank, MOST),
+    const struct bench_call call = {.send = bench_alloc(bench, rank, MOST),
                                     .recv = bench_alloc(bench, rank, MOST),
                                     .dtype = TRIB_F32,
                                     .op = TRIB_SUM};
-    float *input = bench_must(malloc(MOST));
     b->buffers[rank] = call;
-    for (size_t i = 0; i < MOST / sizeof *input; i++)
-        input[i] = input_of(rank, i);
-    bench_copy(bench, rank, call.send, input, MOST);
-    free(input);
     bench_set_device(rank);
     tri_kernels_cuda.preload();
     MUST(cudaEventCreateWithFlags(&b->after[rank], cudaEventDisableTiming));
@@ -177,8 +199,7 @@ static void open_all(struct bench *bench, struct benched *b, int size)
     map_peers(size);
     b->call = (struct tri_push){.n = 1,
                                 .size = size,
-                                .capacity = MOST / TRI_PUSH_CHUNK,
-                                .dtype = TRIB_F32,
+                                .capacity = tri_push_chunks(MOST, TRIB_U8),
                                 .op = TRIB_SUM,
                                 .patience_ns = UINT64_C(10000000000)}; /* then results are wrong */
     MUST(cudaHostAlloc((void **)&b->call.abort_flag, sizeof(uint32_t),
@@ -202,10 +223,10 @@ static void print_heading(int size)
     uint32_t version = 0;
     MUST(cudaGetDeviceProperties(&properties, 0));
     BENCH_OK(trib_backend_version(&version, "nccl"));
-    printf("%d x %s, NCCL %u: f32 sums, us a call in bursts of %d, slowest rank: median and p99\n",
-           size, properties.name, version, (int)CALLS);
-    printf("%8s %17s %17s %17s %17s %17s %7s\n", "bytes", "eager push", "and an event",
-           "eager NCCL", "graph push", "graph NCCL", "wrong");
+    printf("%d x %s, NCCL %u: f32, us a call in bursts of %d, slowest rank: median and p99\n", size,
+           properties.name, version, (int)CALLS);
+    printf("%-14s %8s %17s %17s %17s %17s %17s %7s\n", "collective", "bytes", "eager push",
+           "and an event", "eager NCCL", "graph push", "graph NCCL", "wrong");
 }
 
 int main(int argc, char **argv)
@@ -222,8 +243,8 @@ int main(int argc, char **argv)
     }
     open_all(&bench, &b, size < TRI_PUSH_RANKS ? size : TRI_PUSH_RANKS);
     print_heading(bench.ranks);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        wrong += bench_size(&bench, &b, sizes[i], samples);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
+        wrong += bench_kind(&bench, &b, kind, samples);
     close_all(&bench, &b);
     return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
