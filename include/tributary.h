@@ -92,13 +92,16 @@
  *  waits for none.
  *
  *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are in this process, on GPUs that reach each
- *  other's memory, kernels of the library serve small allreduces: each rank stores its part straight
- *  into memory of its peers. That serves lists, averages and the barrier, too, whose messages are
- *  small enough: up to 2 MiB with 2 GPUs over NVLink, 512 KiB with 4, 256 KiB with 8, 64 KiB over PCI
- *  Express, half of that for f64 and integers; less if `peer_bytes` leaves no more room. Any buffer
- *  will do. NCCL serves the rest: scaled calls, batches of several calls of a communicator, and
- *  communicators that were adopted, or split from such. Every rank reduces in rank order, so all
- *  have the same bits, and TRIB_AVG is the sum divided by the number of ranks. When the communicator
+ *  other's memory, kernels of the library serve small allreduces, reduce_scatters, allgathers and
+ *  broadcasts: each rank stores its part straight into memory of its peers. That serves lists,
+ *  averages and the barrier, too, whose messages are small enough: allreduces up to 2 MiB with 2 GPUs
+ *  over NVLink, 512 KiB with 4, 256 KiB with 8, 64 KiB over PCI Express, half of that for f64 and
+ *  integers; of a reduce_scatter all that a rank sends to the others may be as much; of an allgather
+ *  or a broadcast half as much, whatever its type; less if `peer_bytes` leaves no more room. Any
+ *  buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls,
+ *  batches of several calls of a communicator, and communicators that were adopted, or split from
+ *  such. Every rank reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG
+ *  is the sum divided by the number of ranks; copies keep every bit. When the communicator
  *  is made, every pair of GPUs is tried; where that fails, NCCL serves all, and the log (TRIB_LOG_INFO)
  *  says why. Aborts end these kernels within some 20 us.
  *

@@ -51,7 +51,7 @@ struct tri_transport {
     /* Written once, by publish. Afterwards its owner reads it freely, the local ranks under their
      * lock. NULL for a communicator of one rank. */
     ncclComm_t comm;
-    /* push.c: serves small allreduces; the same for all local ranks. NULL: NCCL serves all. Written
+    /* push.c: serves small calls; the same for all local ranks. NULL: NCCL serves all. Written
      * before the owner has the rank. */
     const struct tri_nccl_push *push;
     /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set

@@ -123,8 +123,8 @@ impl Options {
     }
 
     /// Sets how much device memory the kernels between GPUs may take on each rank, which serve small
-    /// allreduces instead of NCCL; 0: none, NCCL serves all calls. The smallest of all ranks counts.
-    /// Default: 16 MiB. No effect on host.
+    /// allreduces, reduce_scatters, allgathers and broadcasts instead of NCCL; 0: none, NCCL serves
+    /// all calls. The smallest of all ranks counts. Default: 16 MiB. No effect on host.
     pub fn peer_bytes(mut self, bytes: u64) -> Options {
         self.peer_bytes = Some(bytes);
         self
