@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/team.h"
 
-enum { CAPACITY = 64, MOST = 256 };
+enum { CAPACITY = 64, MOST = 512 };
 
 struct world {
     int size, calls;
@@ -26,22 +26,25 @@ static void open_world(struct world *w, int size)
     w->patience_ns = UINT64_C(60000000000); /* a lost granule is a failed check, not a hang */
 }
 
-static void push_of(struct world *w, int rank, const void *send, void *recv, size_t count,
-                    trib_dtype dtype)
+static void push_call(struct world *w, int rank, const void *send, void *recv, struct tri_push call)
 {
     const struct tri_push_rank here = {send, recv, &w->control[rank], rank};
-    struct tri_push call = {.here = &here,
-                            .n = 1,
-                            .size = w->size,
-                            .capacity = CAPACITY,
-                            .count = count,
-                            .dtype = dtype,
-                            .op = TRIB_SUM,
-                            .abort_flag = &w->abort_flag,
-                            .patience_ns = w->patience_ns};
+    call.here = &here;
+    call.n = 1;
+    call.size = w->size;
+    call.capacity = CAPACITY;
+    call.abort_flag = &w->abort_flag;
+    call.patience_ns = w->patience_ns;
     for (int r = 0; r < w->size; r++)
         call.scratch[r] = w->scratch[r];
     CHECK_OK(tri_cpu_push(&call, NULL));
+}
+
+static void push_of(struct world *w, int rank, const void *send, void *recv, size_t count,
+                    trib_dtype dtype)
+{
+    push_call(w, rank, send, recv,
+              (struct tri_push){.count = count, .dtype = dtype, .op = TRIB_SUM});
 }
 
 /* Exact in f32 and i32. */
@@ -50,7 +53,44 @@ static int32_t part_of(int rank, int call, size_t i)
     return (int32_t)((call * 7 + rank * 1000 + (int)i) % 100000);
 }
 
-static bool make_call(struct world *w, int rank, int call)
+/* An allgather, or a broadcast, which is a wait for a root that is late. */
+static bool make_copy(struct world *w, int rank, int call, enum tri_push_kind kind)
+{
+    const size_t count = (size_t)(call * 31 % 120) + 1;
+    const bool gathers = kind == TRI_PUSH_ALLGATHER;
+    int32_t send[MOST], recv[MOST];
+    for (size_t i = 0; i < count; i++)
+        send[i] = part_of(rank, call, i);
+    push_call(w, rank, send, recv,
+              (struct tri_push){
+                  .count = 4 * count, .dtype = TRIB_U8, .kind = kind, .root = call % w->size});
+    for (size_t i = 0; i < count * (gathers ? (size_t)w->size : 1); i++)
+        if (recv[i] != part_of(gathers ? (int)(i / count) : call % w->size, call, i % count))
+            return CHECK_MSG(false, "rank %d, call %d: element %zu is wrong", rank, call, i);
+    return true;
+}
+
+static bool make_scatter(struct world *w, int rank, int call)
+{
+    const size_t count = (size_t)(call * 31 % 120) + 1;
+    int32_t send[MOST], recv[MOST];
+    for (size_t i = 0; i < count * (size_t)w->size; i++)
+        send[i] = part_of(rank, call, i);
+    push_call(
+        w, rank, send, recv,
+        (struct tri_push){
+            .count = count, .dtype = TRIB_I32, .op = TRIB_SUM, .kind = TRI_PUSH_REDUCE_SCATTER});
+    for (size_t i = 0; i < count; i++) {
+        int32_t sum = 0;
+        for (int r = 0; r < w->size; r++)
+            sum += part_of(r, call, (size_t)rank * count + i);
+        if (recv[i] != sum)
+            return CHECK_MSG(false, "rank %d, call %d: element %zu is wrong", rank, call, i);
+    }
+    return true;
+}
+
+static bool make_sum(struct world *w, int rank, int call)
 {
     const size_t count = (size_t)(call * 31 % 120) + 1;
     const bool floats = call % 3 != 0;
@@ -72,6 +112,20 @@ static bool make_call(struct world *w, int rank, int call)
             return CHECK_MSG(false, "rank %d, call %d: element %zu is wrong", rank, call, i);
     }
     return true;
+}
+
+static bool make_call(struct world *w, int rank, int call)
+{
+    switch (call / 3 % 4) {
+    case 0:
+        return make_copy(w, rank, call, TRI_PUSH_BROADCAST);
+    case 1:
+        return make_copy(w, rank, call, TRI_PUSH_ALLGATHER);
+    case 2:
+        return make_scatter(w, rank, call);
+    default:
+        return make_sum(w, rank, call);
+    }
 }
 
 static void run_rank(int rank, int size, void *argument)
