@@ -84,9 +84,9 @@ static void send_store(struct model_search *s, struct model_state *state, struct
 bool model_may_arrive(const struct model_search *s, const struct model_state *state, size_t i)
 {
     const struct model_store *const store = &state->stores[i];
-    for (size_t before = i; before-- > 0 && state->stores[before].from == store->from;)
-        if (same_place(state->stores[before].place, store->place) ||
-            (store->releases && s->model->bug != MODEL_RELAXED))
+    for (const struct model_store *before = state->stores; before < store; before++)
+        if (before->from == store->from && (same_place(before->place, store->place) ||
+                                            (store->releases && s->model->bug != MODEL_RELAXED)))
             return false;
     return true;
 }

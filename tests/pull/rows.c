@@ -307,7 +307,7 @@ static void abort_round(const struct rows *s)
     __atomic_store_n(ranks->abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
     ranks_wait(ranks);
     const double took = check_now_ms() - began;
-    CHECK_MSG(took < RANKS_PATIENCE_MS / 10, "%g ms", took);
+    CHECK_MSG(took < RANKS_PATIENCE_MS / 10.0, "%g ms", took);
     CHECK(*ranks->abort_flag == TRI_PUSH_ABORTED);
     look_overwritten(s);
 }

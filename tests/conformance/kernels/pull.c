@@ -4,7 +4,7 @@
 
 #include "tests/conformance/kernels/kernels.h"
 
-enum { CONTROL = sizeof(struct tri_pull_control), STAGED = 2, WAYS, NOBODY = -1 };
+enum { CONTROL = sizeof(struct tri_pull_control), STAGED = 2, WAYS = 3, NOBODY = -1 };
 
 /* A communicator: its scratch lies in the arena, its controls do not, for they outlast a call. */
 struct world {
