@@ -105,6 +105,14 @@
  *  is made, every pair of GPUs is tried; where that fails, NCCL serves all, and the log (TRIB_LOG_INFO)
  *  says why. Aborts end these kernels within some 20 us.
  *
+ *  With 2 GPUs over NVLink and 24 MiB or more of `peer_bytes`, allreduces from 1 MiB on that are not
+ *  small do not reach NCCL either: each rank reduces half of the elements, which it reads and writes
+ *  where all ranks have them. For that the GPUs are given access to each other's memory
+ *  (cudaDeviceEnablePeerAccess), which stays as long as the process: do not disable it. A buffer that
+ *  cudaMalloc did not make, on any rank, sends the call through memory of the library instead, which
+ *  is slower. At most two communicators on a GPU have this. When a rank's call has ended, after an abort
+ *  as well, no other rank accesses its buffers any more; an abort waits until what has begun to is done.
+ *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph
  *  captured may run beside a replay.) Which calls form a batch is the same on all ranks.
@@ -479,7 +487,8 @@ typedef struct trib_options {
                                  *   and `network`: 1 to TRIB_NAME_MAX bytes, no control
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
-                                 *   rank, see PEERS; 0: 16 MiB; TRIB_NO_PEERS: NCCL serves all calls.
+                                 *   rank, see PEERS; 0: 16 MiB, none of which is for large
+                                 *   allreduces; TRIB_NO_PEERS: NCCL serves all calls.
                                  *   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}
