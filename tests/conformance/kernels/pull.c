@@ -86,7 +86,8 @@ static struct tri_pull job_of(const struct world *w, const struct pull_case *c,
                            .dtype = c->dtype,
                            .op = c->op,
                            .way = c->way,
-                           .abort_flag = w->abort_flag};
+                           .abort_flag = w->abort_flag,
+                           .patience_ns = UINT64_C(20000000000)}; /* then `over` is not 0 */
     for (int r = 0; r < w->size; r++) {
         job.control[r] = w->control[r];
         job.scratch[r] = w->arena->device + w->scratch[r];
