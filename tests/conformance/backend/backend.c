@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Atomic uint64_t compared;
 
@@ -106,8 +107,11 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
     const double start = check_now_ms();
     struct suite suite = {.depth = depth, .how = "id", .seed = (uint64_t)size << 32};
     trib_options matched = TRIB_OPTIONS_INIT, unchecked = TRIB_OPTIONS_INIT;
+    trib_options apart = TRIB_OPTIONS_INIT; /* small calls, too, are the engine's */
+    const bool has_peers = size > 1 && size <= 4 && strcmp(backend, "nccl") == 0;
     matched.flags = TRIB_MATCH;
     unchecked.flags = TRIB_UNCHECKED;
+    apart.peer_bytes = TRIB_NO_PEERS;
     check_begin("%s, %d ranks: creation", backend, size);
     const bool ready = team_create(&suite.team, backend, size, NULL);
     check_end();
@@ -120,6 +124,8 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
         light_suite(&suite, "id, matched");
     if (size <= 4 && CHECK(team_open(&suite.team, &unchecked)))
         light_suite(&suite, "id, unchecked");
+    if (has_peers && CHECK(team_open(&suite.team, &apart)))
+        light_suite(&suite, "id, no peers");
     team_destroy(&suite.team);
     backend_groups(backend, size, depth);
     backend_group_averages(backend, size);
