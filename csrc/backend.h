@@ -196,6 +196,8 @@ struct tri_transport_ops {
     int32_t (*size)(const struct tri_transport *transport);
     /* How many ranks of this communicator are, or were, in this process. */
     int32_t (*here)(struct tri_transport *transport);
+    /* Bytes of this rank's device by which other ranks reach it: the same from open to close. NULL: 0. */
+    uint64_t (*peer_bytes)(const struct tri_transport *transport);
 
     /* The state that all ranks of this communicator in this process share; borrowed, and the same
      * pointer while the transport lives. The backend raises it when a collective fails for good. */

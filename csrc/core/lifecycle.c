@@ -68,6 +68,7 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
     comm->size = ops->size(transport);
     comm->identity = identity;
     tri_owner_name(comm->owner, identity, comm->rank);
+    tri_owner_peers(comm->owner, ops->peer_bytes == NULL ? 0 : ops->peer_bytes(transport));
     tri_placement_begin(comm);
     tri_watchdog_begin(comm);
 }
@@ -93,6 +94,8 @@ void tri_comm_discard(struct trib_comm *comm)
     free(comm->scratch);
     free(comm->last_list);
     tri_captures_release(comm->captures);
+    if (comm->owner != NULL)
+        tri_owner_peers(comm->owner, 0);
     tri_owner_release(comm->owner);
     free(comm);
 }

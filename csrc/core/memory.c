@@ -18,13 +18,34 @@ struct tri_memory_place {
     struct tri_memory_place *next;
 };
 
-static const char *const purposes[TRI_PURPOSES] = {"workspace", "sparse", "pinned"};
+static const char *const purposes[TRI_PURPOSES] = {"workspace", "sparse", "pinned", "peer"};
 
 /* Guards the two lists and what they refer to, except what of a block never changes. Held during no
  * call of a backend and none of the log. */
 static struct tri_lock lock = TRI_LOCK_INIT;
 static struct tri_memory_place *places;
 static struct tri_block *blocks;
+
+/* ------------------------------------------------------------------------------------ uses */
+
+static void add(struct tri_use *use, uint64_t bytes)
+{
+    use->bytes += bytes;
+    use->peak = use->bytes > use->peak ? use->bytes : use->peak;
+}
+
+/* An owner's, and its device's. */
+static void grow(struct tri_use *own, struct tri_use *all, uint64_t bytes)
+{
+    add(own, bytes);
+    add(all, bytes);
+}
+
+static void shrink(struct tri_use *own, struct tri_use *all, uint64_t bytes)
+{
+    own->bytes -= bytes;
+    all->bytes -= bytes;
+}
 
 /* ---------------------------------------------------------------------------------- owners */
 
@@ -72,6 +93,14 @@ void tri_owner_name(struct tri_owner *owner, uint64_t identity, int32_t rank)
     tri_unlock(&lock);
 }
 
+void tri_owner_peers(struct tri_owner *owner, uint64_t bytes)
+{
+    tri_lock(&lock);
+    shrink(&owner->uses[TRI_PEER], &owner->place->uses[TRI_PEER], owner->uses[TRI_PEER].bytes);
+    grow(&owner->uses[TRI_PEER], &owner->place->uses[TRI_PEER], bytes);
+    tri_unlock(&lock);
+}
+
 void tri_owner_release(struct tri_owner *owner)
 {
     if (owner == NULL)
@@ -104,18 +133,11 @@ static void log_block(const struct tri_block *block, const char *verb)
 
 /* ---------------------------------------------------------------------------- alloc and free */
 
-static void grow(struct tri_use *use, size_t bytes)
-{
-    use->bytes += bytes;
-    use->peak = use->bytes > use->peak ? use->bytes : use->peak;
-}
-
 static void count(struct tri_block *block)
 {
     struct tri_owner *owner = block->owner;
     tri_lock(&lock);
-    grow(&owner->uses[block->purpose], block->bytes);
-    grow(&owner->place->uses[block->purpose], block->bytes);
+    grow(&owner->uses[block->purpose], &owner->place->uses[block->purpose], block->bytes);
     owner->references++;
     block->next = blocks;
     block->before = &blocks;
@@ -131,8 +153,7 @@ static void uncount(struct tri_block *block)
     struct tri_owner *owner = block->owner;
     log_block(block, "freed"); /* before another block can get the address */
     tri_lock(&lock);
-    owner->uses[block->purpose].bytes -= block->bytes;
-    owner->place->uses[block->purpose].bytes -= block->bytes;
+    shrink(&owner->uses[block->purpose], &owner->place->uses[block->purpose], block->bytes);
     *block->before = block->next;
     if (block->next != NULL)
         block->next->before = block->before;
@@ -202,6 +223,8 @@ static void report(trib_memory *out, const struct tri_use *uses)
     out->sparse_peak_bytes = uses[TRI_SPARSE].peak;
     out->pinned_bytes = uses[TRI_PINNED].bytes;
     out->pinned_peak_bytes = uses[TRI_PINNED].peak;
+    out->peer_bytes = uses[TRI_PEER].bytes;
+    out->peer_peak_bytes = uses[TRI_PEER].peak;
 }
 
 void tri_memory_of_owner(trib_memory *out, const struct tri_owner *owner)

@@ -13,6 +13,7 @@ enum tri_purpose {
     TRI_WORKSPACE, /* of a communicator */
     TRI_SPARSE,    /* a sparse state: residuals and scratch */
     TRI_PINNED,    /* pinned host memory of either */
+    TRI_PEER,      /* a backend's own, by which ranks reach each other; no block */
     TRI_PURPOSES
 };
 
@@ -45,9 +46,11 @@ struct tri_block {
 };
 enum { TRI_NO_STATE = -1 };
 
-/* NULL if memory is short. Once the communicator is open, `name` says which one it is. */
+/* NULL if memory is short. Once the communicator is open, `name` says which one it is, and `peers` what its
+ * backend holds for it; until it ends, when that is 0. */
 struct tri_owner *tri_owner_create(const struct tri_backend *backend, int32_t device);
 void tri_owner_name(struct tri_owner *owner, uint64_t identity, int32_t rank);
+void tri_owner_peers(struct tri_owner *owner, uint64_t bytes);
 void tri_owner_release(struct tri_owner *owner); /* NULL allowed */
 
 /* Allocate `bytes` bytes for the sparse state of that number, or for the communicator's workspace:

@@ -9,6 +9,7 @@
 #include "csrc/nccl/pinned.h"
 #include "csrc/nccl/poll.h"
 #include "csrc/nccl/prober.h"
+#include "csrc/nccl/push.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/ras.h"
 #include "csrc/nccl/teardown.h"
@@ -154,6 +155,7 @@ static const struct tri_transport_ops transport_ops = {
     .rank = rank_of,
     .size = size_of,
     .here = here,
+    .peer_bytes = tri_nccl_push_bytes,
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .submit = NULL,

@@ -1,6 +1,7 @@
 /* Small calls by the push kernels: which ones, and the memory for them. */
 #include "csrc/nccl/push.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
@@ -245,15 +246,24 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
     return NULL;
 }
 
+static uint64_t bytes_of(const struct tri_nccl_push *push, int32_t rank)
+{
+    return push->scratch[rank].bytes + TRI_NCCL_LANES * sizeof *push->own[rank] +
+           (push->pull != NULL ? TRI_NCCL_PULL_BYTES : 0);
+}
+
+uint64_t tri_nccl_push_bytes(const struct tri_transport *transport)
+{
+    return transport->push == NULL ? 0 : bytes_of(transport->push, transport->rank);
+}
+
 static void log_memory(const struct tri_nccl_push *push)
 {
     if (tri_debug())
-        tri_log(
-            TRIB_LOG_INFO,
-            "allocated %zu bytes on the device of each of %d ranks, by which they reach each other",
-            push->scratch[0].bytes + TRI_NCCL_LANES * sizeof *push->own[0] +
-                (push->pull != NULL ? TRI_NCCL_PULL_BYTES : 0),
-            (int)push->size);
+        tri_log(TRIB_LOG_INFO,
+                "allocated %" PRIu64
+                " bytes on the device of each of %d ranks, by which they reach each other",
+                bytes_of(push, 0), (int)push->size);
 }
 
 /* All ranks have come, and none of them makes a call yet. */

@@ -24,6 +24,9 @@ trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
  * repeats them. */
 void tri_nccl_push_free(struct tri_nccl_local *local);
 
+/* Bytes of the rank's device that push and pull have; without them 0. */
+uint64_t tri_nccl_push_bytes(const struct tri_transport *transport);
+
 /* Does push serve the call, the only one of its transport in a batch? The same on all ranks. */
 bool tri_nccl_push_serves(const struct tri_call *call);
 

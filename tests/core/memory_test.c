@@ -395,17 +395,18 @@ static void in_a_dump(void)
         read_dump(path);
         has("\"memory\": {\"workspace_bytes\": 65536, \"workspace_peak_bytes\": 65536, "
             "\"sparse_bytes\": 0, \"sparse_peak_bytes\": 0, \"pinned_bytes\": 128, "
-            "\"pinned_peak_bytes\": 128}, \"peers\"");
+            "\"pinned_peak_bytes\": 128, \"peer_bytes\": 0, \"peer_peak_bytes\": 0}, \"peers\"");
         CHECK(strstr(text, "blocks") == NULL);
         CHECK_OK(trib_debug_set(1));
         read_dump(path);
         const struct tri_workspace *workspace = &team.comms[0]->workspace;
-        has("\"pinned_peak_bytes\": 128, \"blocks\": [\n    {\"purpose\": \"workspace\", "
+        has("\"peer_peak_bytes\": 0, \"blocks\": [\n    {\"purpose\": \"workspace\", "
             "\"state\": "
             "null, \"bytes\": 65536, \"address\": \"0x%" PRIxPTR "\"},\n    {\"purpose\": "
             "\"pinned\", \"state\": null, \"bytes\": 128, \"address\": \"0x%" PRIxPTR "\"}]}, ",
             (uintptr_t)workspace->blocks->data, (uintptr_t)workspace->pinned);
-        has("\"pinned_peak_bytes\": 0, \"blocks\": []}, "); /* of rank 1 */
+        has("\"pinned_peak_bytes\": 0, \"peer_bytes\": 0, \"peer_peak_bytes\": 0, \"blocks\": "
+            "[]}, "); /* of rank 1 */
         CHECK_OK(list(&team, 1, 10));
     }
     team_destroy(&team);

@@ -624,10 +624,14 @@ pub struct trib_memory {
     pub pinned_bytes: u64,
     #[doc = " the most so far"]
     pub pinned_peak_bytes: u64,
+    #[doc = " on the device, from the creation of a communicator to its end:\n   where its ranks reach each other, see PEERS"]
+    pub peer_bytes: u64,
+    #[doc = " the most so far"]
+    pub peer_peak_bytes: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_memory"][::core::mem::size_of::<trib_memory>() - 56usize];
+    ["Size of trib_memory"][::core::mem::size_of::<trib_memory>() - 72usize];
     ["Alignment of trib_memory"][::core::mem::align_of::<trib_memory>() - 8usize];
     ["Offset of field: trib_memory::size"][::core::mem::offset_of!(trib_memory, size) - 0usize];
     ["Offset of field: trib_memory::reserved"]
@@ -644,6 +648,10 @@ const _: () = {
         [::core::mem::offset_of!(trib_memory, pinned_bytes) - 40usize];
     ["Offset of field: trib_memory::pinned_peak_bytes"]
         [::core::mem::offset_of!(trib_memory, pinned_peak_bytes) - 48usize];
+    ["Offset of field: trib_memory::peer_bytes"]
+        [::core::mem::offset_of!(trib_memory, peer_bytes) - 56usize];
+    ["Offset of field: trib_memory::peer_peak_bytes"]
+        [::core::mem::offset_of!(trib_memory, peer_peak_bytes) - 64usize];
 };
 extern "C" {
     #[doc = " The version of the library that is loaded, in the form of TRIB_VERSION."]

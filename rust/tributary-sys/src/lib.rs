@@ -100,6 +100,8 @@ pub const TRIB_MEMORY_INIT: trib_memory = trib_memory {
     sparse_peak_bytes: 0,
     pinned_bytes: 0,
     pinned_peak_bytes: 0,
+    peer_bytes: 0,
+    peer_peak_bytes: 0,
 };
 
 /// The default of every field, with `size` set: `TRIB_CALL_OPTIONS_INIT` of the header.

@@ -17,6 +17,9 @@ pub struct Memory {
     pub sparse: Use,
     /// Pinned host memory of both.
     pub pinned: Use,
+    /// Where ranks reach each other, on the device: from the creation of a communicator to its end
+    /// (PEERS in the header).
+    pub peer: Use,
 }
 
 /// Bytes held for one purpose.
@@ -35,6 +38,7 @@ impl From<sys::trib_memory> for Memory {
             workspace: Use { bytes: raw.workspace_bytes, peak_bytes: raw.workspace_peak_bytes },
             sparse: Use { bytes: raw.sparse_bytes, peak_bytes: raw.sparse_peak_bytes },
             pinned: Use { bytes: raw.pinned_bytes, peak_bytes: raw.pinned_peak_bytes },
+            peer: Use { bytes: raw.peer_bytes, peak_bytes: raw.peer_peak_bytes },
         }
     }
 }

@@ -141,6 +141,7 @@ static void check_memory(const trib_memory *memory)
     FUZZ_CHECK(memory->workspace_bytes <= memory->workspace_peak_bytes);
     FUZZ_CHECK(memory->sparse_bytes <= memory->sparse_peak_bytes);
     FUZZ_CHECK(memory->pinned_bytes <= memory->pinned_peak_bytes);
+    FUZZ_CHECK(memory->peer_bytes <= memory->peer_peak_bytes);
 }
 
 /* A communicator's memory is of its device, where the peaks stay for ever. */

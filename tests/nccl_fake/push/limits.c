@@ -31,6 +31,29 @@ static void check_limit(struct push_ranks *ranks, trib_group *group, size_t limi
     CHECK_MSG(push_counts(ranks, ranks->size, 0), "%zu of %s", most + 1, trib_dtype_name(dtype));
 }
 
+static uint64_t device_bytes(const struct push_ranks *ranks, int rank)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_device_memory(&memory, ranks->devices[rank]));
+    return memory.peer_bytes;
+}
+
+/* Two lanes of two buffers of `limit` bytes for each rank, rounded up, and little else; `before` it was
+ * there. */
+static void check_memory(const struct push_ranks *ranks, trib_group *group, size_t limit,
+                         uint64_t before)
+{
+    const size_t scratch = 4 * limit * (size_t)ranks->size;
+    for (int rank = 0; rank < ranks->size; rank++) {
+        trib_memory memory = TRIB_MEMORY_INIT;
+        CHECK_OK(trib_comm_memory(&memory, trib_group_comm(group, rank)));
+        CHECK_MSG(memory.peer_bytes > scratch && memory.peer_bytes == memory.peer_peak_bytes &&
+                      memory.peer_bytes < scratch + 2 * FAKE_GRANULARITY + 4096,
+                  "rank %d: %llu bytes", rank, (unsigned long long)memory.peer_bytes);
+        CHECK(device_bytes(ranks, rank) == before + memory.peer_bytes);
+    }
+}
+
 static void limit(const char *name, int size, uint64_t peer_bytes, bool nvlink, size_t bytes)
 {
     struct push_ranks ranks;
@@ -41,11 +64,15 @@ static void limit(const char *name, int size, uint64_t peer_bytes, bool nvlink, 
     push_begin(name);
     if (push_open(&ranks, size, bytes + 8,
                   NULL)) { /* its communicators have buffers of their own */
+        const uint64_t before = device_bytes(&ranks, 0);
         fake_reach(true, nvlink);
-        if (CHECK_OK(trib_group_create(&group, NULL, size, &options)))
+        if (CHECK_OK(trib_group_create(&group, NULL, size, &options))) {
+            check_memory(&ranks, group, bytes, before);
             for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
                 check_limit(&ranks, group, bytes, dtypes[i]);
+        }
         CHECK_OK(trib_group_destroy(group));
+        CHECK(device_bytes(&ranks, 0) == before);
         push_close(&ranks);
     }
     push_end();
