@@ -99,7 +99,7 @@
  *  integers; of a reduce_scatter all that a rank sends to the others may be as much; of an allgather
  *  or a broadcast half as much, whatever its type; less if `peer_bytes` leaves no more room. Any
  *  buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls,
- *  batches of several calls of a communicator, and communicators that were adopted, or split from
+ *  several in one batch, sends and receives, and communicators that were adopted, or split from
  *  such. Every rank reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG
  *  is the sum divided by the number of ranks; copies keep every bit. When the communicator
  *  is made, every pair of GPUs is tried; where that fails, NCCL serves all, and the log (TRIB_LOG_INFO)

@@ -54,12 +54,31 @@ static bool is_first(const struct batch *batch, size_t i)
     return i == 0 || batch->calls[i - 1].transport != batch->calls[i].transport;
 }
 
-/* Do push or pull serve it? Several calls of one transport go to NCCL, as one: all ranks batch alike, as
- * NCCL demands. */
+/* All ranks make it, and nothing is composed of it on some ranks only. */
+static bool is_of_all(const struct tri_call *call)
+{
+    return call->kind != TRI_SEND && call->kind != TRI_RECV;
+}
+
+/* Is it the only collective of its transport? Sends and receives do not count: a rank may have none
+ * where others have some, as in an alltoallv. */
+static bool is_only(const struct batch *batch, size_t i)
+{
+    for (size_t k = i; !is_first(batch, k); k--)
+        if (is_of_all(&batch->calls[k - 1]))
+            return false;
+    for (size_t k = i + 1; k < batch->n && !is_first(batch, k); k++)
+        if (is_of_all(&batch->calls[k]))
+            return false;
+    return true;
+}
+
+/* Do push or pull serve it? Several collectives of one transport go to NCCL, as one: all ranks batch
+ * alike, as NCCL demands. */
 static bool is_ours(const struct batch *batch, size_t i)
 {
-    return is_first(batch, i) && (i + 1 == batch->n || is_first(batch, i + 1)) &&
-           (tri_nccl_push_serves(&batch->calls[i]) || tri_nccl_pull_serves(&batch->calls[i]));
+    return (tri_nccl_push_serves(&batch->calls[i]) || tri_nccl_pull_serves(&batch->calls[i])) &&
+           is_only(batch, i);
 }
 
 /* The state of the first communicator that has ended; NULL: none has. */

@@ -149,6 +149,36 @@ static void others(void)
     push_end();
 }
 
+/* Ranks 0 and 1 swap an element; the others have no messages. */
+static void swap_rank(int rank, int size, void *argument)
+{
+    const struct push_ranks *ranks = argument;
+    trib_comm *comm = ranks->comms[rank];
+    const size_t offsets[3] = {0}, counts[3] = {rank == 1, rank == 0, 0};
+    float *sent = (float *)ranks->data[rank] + PUSH_N;
+    (void)size;
+    CHECK_OK(trib_batch_begin(comm));
+    CHECK_OK(trib_alltoallv(comm, sent, counts, offsets, sent + 1, counts, offsets, TRIB_F32,
+                            ranks->streams[rank]));
+    CHECK_OK(push_sum(ranks, rank, PUSH_N, TRIB_F32));
+    CHECK_OK(trib_batch_end(comm));
+    CHECK_OK(trib_comm_wait(comm, ranks->streams[rank], PUSH_PLENTY_MS));
+}
+
+/* Whoever has no messages chooses as the others do. */
+static void beside_messages(void)
+{
+    struct push_ranks ranks;
+    push_begin("a batch with messages of some ranks");
+    if (push_open(&ranks, 3, (PUSH_N + 2) * sizeof(float), NULL)) {
+        push_fill(&ranks, TRIB_F32, PUSH_N);
+        push_each(&ranks, swap_rank);
+        CHECK(push_summed(&ranks, TRIB_F32, PUSH_N) && push_counts(&ranks, 4, 1));
+        push_close(&ranks);
+    }
+    push_end();
+}
+
 /* ------------------------------------------------------------------------- several communicators */
 
 struct two {
@@ -208,5 +238,6 @@ void push_calls(void)
     ahead();
     composed();
     others();
+    beside_messages();
     two_communicators();
 }
