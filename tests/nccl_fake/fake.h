@@ -90,7 +90,8 @@ int fake_waiting(enum fake_call call);
 /* Devices reach each other's memory from now on, by NVLink or by PCI Express. Before the first call
  * none does. */
 void fake_reach(bool reaches, bool by_nvlink);
-/* What makes mappings: of the calls from now on, number `n` (0 is the next) fails; -1: none. */
+/* What makes mappings, or gives a device access to another: of the calls from now on, number `n` (0 is the
+ * next) fails; -1: none. */
 void fake_fail_mapping(int n);
 /* What was created, reserved or mapped for several devices, and is there yet. */
 int fake_mappings(void);
@@ -107,6 +108,10 @@ int fake_events(void);
 void fake_allow_events(int n);
 /* Allocated blocks of memory. */
 int fake_blocks(void);
+/* From now on it is memory of a pool, which peer access does not open. */
+void fake_pool(const void *data);
+/* The device has `n` multiprocessors; 0: FAKE_MULTIPROCESSORS; -1: CUDA does not tell. */
+void fake_set_multiprocessors(int device, int n);
 /* How often the driver has been asked about an address. */
 long fake_pointer_queries(void);
 /* How often CUDA has been asked for a stream's device or capture. */
@@ -170,6 +175,8 @@ void fake_submit(cudaStream_t stream, const struct fake_work_kind *kind, const v
 void fake_run(cudaStream_t stream, void (*run)(void *argument), const void *argument, size_t bytes);
 /* Does the device reach these bytes, all mapped as one? The lock is held. */
 bool fake_reaches(int device, const void *begin, size_t bytes);
+/* The device on which cudaMalloc made these bytes, all at once; -1: something else did. The lock is held. */
+int fake_owner(const void *begin, size_t bytes);
 /* May the device access memory that cudaMalloc made on the other one? The lock is held. */
 bool fake_may_access(int device, int peer);
 /* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The

@@ -181,7 +181,7 @@ static struct block {
     char *start;
     size_t size;
     int device;
-    bool host;
+    bool host, pooled;
 } blocks[BLOCKS];
 
 static struct block *block_of(uintptr_t address)
@@ -202,6 +202,22 @@ int fake_blocks(void)
     return n;
 }
 
+void fake_pool(const void *data)
+{
+    pthread_mutex_lock(&fake_lock);
+    block_of((uintptr_t)data)->pooled = true;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+int fake_owner(const void *begin, size_t bytes)
+{
+    const struct block *block = block_of((uintptr_t)begin);
+    const char *const at = begin;
+    const bool made =
+        block != NULL && !block->host && !block->pooled && at + bytes <= block->start + block->size;
+    return made ? block->device : -1;
+}
+
 static cudaError_t allocate(void **out, size_t size, bool host)
 {
     need_context();
@@ -214,7 +230,7 @@ static cudaError_t allocate(void **out, size_t size, bool host)
         if (block->start != NULL)
             continue;
         *block = (struct block){aligned_alloc(256, (size + 255) / 256 * 256), size, fake_current(),
-                                host};
+                                host, false};
         *out = block->start;
         error = cudaSuccess;
     }
@@ -330,7 +346,7 @@ static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attribut
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
             *(size_t *)out[i] = block == NULL ? 0 : block->size;
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            *(unsigned int *)out[i] = block != NULL && !block->host;
+            *(unsigned int *)out[i] = block != NULL && !block->host && !block->pooled;
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT)
             *(CUcontext *)out[i] =
                 block == NULL || block->host ? NULL : (CUcontext)&contexts[block->device];
@@ -1138,13 +1154,20 @@ cudaError_t cudaGetDeviceCount(int *out)
     return cudaSuccess;
 }
 
+static _Atomic int multiprocessors[FAKE_DEVICES];
+
+void fake_set_multiprocessors(int device, int n)
+{
+    multiprocessors[device] = n;
+}
+
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device)
 {
-    (void)device;
+    const int n = multiprocessors[device];
     if (attribute != cudaDevAttrMultiProcessorCount)
         fake_die("an attribute of a device that the fake does not have");
-    *out = FAKE_MULTIPROCESSORS;
-    return cudaSuccess;
+    *out = n == 0 ? FAKE_MULTIPROCESSORS : n;
+    return n < 0 ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void)

@@ -9,6 +9,7 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_pull.h"
 #include "tests/nccl_fake/fake_push.h"
 
 /* pack and unpack: with the slices, as CUDA has the arguments of a kernel. */
@@ -193,4 +194,5 @@ const struct tri_kernels tri_kernels_cuda = {.name = "fake",
                                              .unpack_kept = unpack_kept,
                                              .commit = commit,
                                              .scale = scale,
-                                             .push = fake_push};
+                                             .push = fake_push,
+                                             .pull = fake_pull};

@@ -21,7 +21,8 @@ static struct mapping {
 static size_t created[MAPPINGS]; /* bytes of handle - 1; 0: free */
 static int live, failing = -1;
 static bool reach, nvlink = true;
-static unsigned int enabled[FAKE_DEVICES]; /* devices that this one may access the memory of, a bit each */
+static unsigned int
+    enabled[FAKE_DEVICES]; /* devices that this one may access the memory of, a bit each */
 
 void fake_reach(bool reaches, bool by_nvlink)
 {
@@ -44,6 +45,14 @@ int fake_mappings(void)
     const int n = live;
     pthread_mutex_unlock(&fake_lock);
     return n;
+}
+
+/* The lock is held. */
+static bool fails(void)
+{
+    const bool now = failing == 0;
+    failing -= failing >= 0;
+    return now;
 }
 
 bool fake_reaches(int device, const void *begin, size_t bytes)
@@ -83,10 +92,11 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_MAPPING);
     const bool known = (enabled[device] >> peer & 1) != 0;
-    if (reach)
+    const bool good = reach && !fails();
+    if (good)
         enabled[device] |= 1u << peer;
     pthread_mutex_unlock(&fake_lock);
-    return !reach ? cudaErrorPeerAccessUnsupported
+    return !good   ? cudaErrorPeerAccessUnsupported
            : known ? cudaErrorPeerAccessAlreadyEnabled
                    : cudaSuccess;
 }
@@ -97,14 +107,6 @@ bool fake_may_access(int device, int peer)
 }
 
 /* --------------------------------------------------------------------------------- the driver's */
-
-/* The lock is held. */
-static bool fails(void)
-{
-    const bool now = failing == 0;
-    failing -= failing >= 0;
-    return now;
-}
 
 static struct mapping *mapping_at(CUdeviceptr address, size_t bytes)
 {
