@@ -11,7 +11,12 @@ void push_absent(void);
 void push_ends(void);
 void push_closes(void);
 void push_children(void);
+void pull_calls(void);
+void pull_streams(void);
+void pull_absent(void);
+void pull_ends(void);
 void push_kept(void);
+void pull_kept(void);
 void push_graphs_kept(void);
 
 #endif

@@ -25,8 +25,19 @@ const struct tri_backend *tri_backend_find(const char *name)
 
 static int events, blocks, mappings;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
-static int refusals, allocations;
-static char refusal[256];
+static int allocations;
+static struct refusals {
+    int n;
+    char last[256];
+} all_calls, large_calls;
+
+static void refuse(struct refusals *refusals, const char *line, const char *words)
+{
+    if (strstr(line, words) == NULL)
+        return;
+    refusals->n++;
+    (void)strncpy(refusals->last, line, sizeof refusals->last - 1);
+}
 
 static void take_line(void *context, int32_t level, const char *line)
 {
@@ -35,23 +46,29 @@ static void take_line(void *context, int32_t level, const char *line)
         return;
     pthread_mutex_lock(&log_lock);
     allocations += strstr(line, "by which they reach each other") != NULL;
-    if (strstr(line, "NCCL serves all calls") == NULL) {
-        pthread_mutex_unlock(&log_lock);
-        return;
-    }
-    refusals++;
-    (void)strncpy(refusal, line, sizeof refusal - 1);
+    refuse(&all_calls, line, "NCCL serves all calls");
+    refuse(&large_calls, line, "NCCL serves the large calls");
     pthread_mutex_unlock(&log_lock);
+}
+
+static int count_refusals(const struct refusals *refusals, const char *words)
+{
+    pthread_mutex_lock(&log_lock);
+    const int n = refusals->n;
+    CHECK_MSG(n == 0 || words == NULL || strstr(refusals->last, words) != NULL, "the log says: %s",
+              refusals->last);
+    pthread_mutex_unlock(&log_lock);
+    return n;
 }
 
 int push_refusals(const char *words)
 {
-    pthread_mutex_lock(&log_lock);
-    const int n = refusals;
-    CHECK_MSG(n == 0 || words == NULL || strstr(refusal, words) != NULL, "the log says: %s",
-              refusal);
-    pthread_mutex_unlock(&log_lock);
-    return n;
+    return count_refusals(&all_calls, words);
+}
+
+int push_large_refusals(const char *words)
+{
+    return count_refusals(&large_calls, words);
 }
 
 int push_allocations(void)
@@ -87,7 +104,7 @@ void push_begin(const char *name)
         set_up();
     fake_reach(true, true);
     pthread_mutex_lock(&log_lock);
-    refusals = 0;
+    all_calls.n = large_calls.n = 0;
     pthread_mutex_unlock(&log_lock);
     events = fake_events();
     blocks = fake_blocks();

@@ -66,6 +66,8 @@ void push_release(struct push_held *held);
 /* How often the log has said why NCCL serves all calls; and did it the last time with `words` (NULL:
  * any)? */
 int push_refusals(const char *words);
+/* The same of its large calls. */
+int push_large_refusals(const char *words);
 /* How often the log has said, ever, how much memory was allocated. */
 int push_allocations(void);
 

@@ -1,4 +1,4 @@
-/* Small calls by push inside one process, through the whole library over the fake of CUDA and
+/* Small calls by push inside one process and large ones by pull, through the whole library over the fake of CUDA and
  * NCCL. */
 #include "tests/check.h"
 #include "tests/nccl_fake/push/cases.h"
@@ -14,7 +14,12 @@ int main(void)
     push_ends();
     push_closes();
     push_children();
+    pull_calls();
+    pull_streams();
+    pull_absent();
+    pull_ends();
     push_kept();
+    pull_kept();
     push_graphs_kept();
     return check_finish("nccl_push_test");
 }

@@ -1,0 +1,216 @@
+/* Which calls pull serves, how, and that they are right; NCCL gets the rest. */
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+#include "tests/nccl_fake/push/cases.h"
+#include "tests/nccl_fake/push/large.h"
+
+enum { RANKS = 2, MIB = 1 << 20 };
+
+/* ------------------------------------------------------------------------------------------ sizes */
+
+/* `limit` bytes are push's, and one element more is pull's. */
+static void check_boundary(struct push_ranks *ranks, trib_dtype dtype, size_t limit)
+{
+    const size_t most = limit / trib_dtype_size(dtype);
+    for (size_t count = most - 1; count <= most + 2; count++) {
+        push_fill(ranks, dtype, count);
+        for (int rank = 0; rank < RANKS; rank++)
+            CHECK_OK(push_sum(ranks, rank, count, dtype));
+        CHECK(push_summed(ranks, dtype, count));
+        CHECK_MSG(large_counts(ranks, 0, count <= most, count > most, 0), "%zu of %s", count,
+                  trib_dtype_name(dtype));
+    }
+}
+
+/* Push goes up to 2 MiB, to half of that for types whose granules are wide. */
+static void sizes(void)
+{
+    struct push_ranks ranks;
+    push_begin("where pull takes over");
+    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+        check_boundary(&ranks, TRIB_F16, (size_t)2 * MIB);
+        check_boundary(&ranks, TRIB_F32, (size_t)2 * MIB);
+        check_boundary(&ranks, TRIB_F64, MIB);
+        check_boundary(&ranks, TRIB_I32, MIB);
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* ------------------------------------------------------------------------------------ NCCL's own */
+
+struct other {
+    struct push_ranks *ranks;
+    enum { REDUCE, BROADCAST, ALLGATHER, SCATTER, SCALED, BATCH, KINDS } kind;
+};
+
+static void other_rank(int rank, int size, void *argument)
+{
+    const struct other *other = argument;
+    trib_comm *comm = other->ranks->comms[rank];
+    const trib_stream stream = other->ranks->streams[rank];
+    float *data = other->ranks->data[rank];
+    float *const part = data + (size_t)rank * LARGE_N;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    (void)size;
+    options.flags = TRIB_CALL_FACTOR;
+    options.factor = 2;
+    if (other->kind == REDUCE)
+        CHECK_OK(trib_reduce(comm, data, data, LARGE_N, TRIB_F32, TRIB_SUM, 1, stream));
+    else if (other->kind == BROADCAST)
+        CHECK_OK(trib_broadcast(comm, data, data, LARGE_N, TRIB_F32, 1, stream));
+    else if (other->kind == ALLGATHER)
+        CHECK_OK(trib_allgather(comm, part, data, LARGE_N, TRIB_F32, stream));
+    else if (other->kind == SCATTER)
+        CHECK_OK(trib_reduce_scatter(comm, data, part, LARGE_N, TRIB_F32, TRIB_SUM, stream));
+    else if (other->kind == SCALED)
+        CHECK_OK(
+            trib_allreduce_with(comm, data, data, LARGE_N, TRIB_F32, TRIB_SUM, &options, stream));
+    else {
+        CHECK_OK(trib_batch_begin(comm));
+        large_sum(other->ranks, rank);
+        large_sum(other->ranks, rank);
+        CHECK_OK(trib_batch_end(comm));
+    }
+}
+
+static void others(void)
+{
+    struct push_ranks ranks;
+    struct other other = {&ranks, REDUCE};
+    push_begin("large calls that are NCCL's");
+    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+        for (int kind = 0; kind < KINDS; kind++) {
+            other.kind = kind;
+            check_ranks(RANKS, other_rank, &other);
+            CHECK_MSG(large_counts(&ranks, kind == BATCH ? 2 * RANKS : RANKS, 0, 0, 0), "kind %d",
+                      kind);
+        }
+        CHECK(large_works(&ranks) && large_counts(&ranks, 0, 0, 1, 0));
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* ----------------------------------------------------------------------------------------- batches */
+
+struct two {
+    struct push_ranks *both[2];
+    size_t counts[2];
+};
+
+static void two_rank(int rank, int size, void *argument)
+{
+    const struct two *two = argument;
+    trib_comm *comms[2] = {two->both[0]->comms[rank], two->both[1]->comms[rank]};
+    (void)size;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trib_batch_begin(comms[i]));
+        CHECK_OK(push_sum(two->both[i], rank, two->counts[i], TRIB_F32));
+    }
+    CHECK_OK(trib_batch_end_all(comms, 2));
+}
+
+/* Of a batch over two communicators each call finds its way. */
+static void batches(void)
+{
+    struct push_ranks first, second;
+    struct two two = {{&first, &second}, {LARGE_N, LARGE_N}};
+    push_begin("large calls in batches over two communicators");
+    if (large_open(&first, RANKS, LARGE_ROOM) && large_open(&second, RANKS, 0)) {
+        check_ranks(RANKS, two_rank, &two);
+        CHECK(large_counts(&second, RANKS, 0, 1, 0));
+        two.counts[1] = PUSH_N;
+        push_fill(&first, TRIB_F32, LARGE_N);
+        push_fill(&second, TRIB_F32, PUSH_N);
+        check_ranks(RANKS, two_rank, &two);
+        CHECK(push_summed(&first, TRIB_F32, LARGE_N) && push_summed(&second, TRIB_F32, PUSH_N));
+        CHECK(large_counts(&second, 0, 1, 1, 0));
+        push_close(&first);
+        push_close(&second);
+    }
+    push_end();
+}
+
+/* ------------------------------------------------------------------------------------------ memory */
+
+/* Not in place, from and to memory of which peer access opens what is not `closed`; `made` is none of
+ * cudaMalloc's. */
+static void check_memory(struct push_ranks *ranks, float *made, int rank, bool sends)
+{
+    float *spare = NULL;
+    const struct push_ranks all = *ranks;
+    CHECK_OK(trib_device_alloc((void **)&spare, ranks->devices[rank], LARGE_BYTES));
+    push_fill(ranks, TRIB_F32, LARGE_N);
+    memcpy(sends ? made : spare, ranks->data[rank], LARGE_N * sizeof(float));
+    large_sum(ranks, 1 - rank);
+    CHECK_OK(trib_allreduce(ranks->comms[rank], sends ? made : spare, sends ? spare : made, LARGE_N,
+                            TRIB_F32, TRIB_SUM, ranks->streams[rank]));
+    ranks->data[rank] = sends ? spare : made;
+    CHECK(push_summed(ranks, TRIB_F32, LARGE_N));
+    *ranks = all;
+    CHECK(large_counts(ranks, 0, 0, 1, 1));
+    CHECK_OK(trib_device_free(ranks->devices[rank], spare));
+}
+
+/* What the other rank cannot access goes through scratch, whichever buffer of whichever rank it is. */
+static void staged(const char *name, bool pinned)
+{
+    struct push_ranks ranks;
+    push_begin(name);
+    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+        for (int rank = 0; rank < RANKS; rank++) {
+            void *made = NULL;
+            fake_make_current(rank);
+            CHECK((pinned ? cudaHostAlloc(&made, LARGE_BYTES, cudaHostAllocPortable)
+                          : cudaMalloc(&made, LARGE_BYTES)) == cudaSuccess);
+            if (!pinned)
+                fake_pool(made);
+            fake_make_current(-1);
+            check_memory(&ranks, made, rank, true);
+            check_memory(&ranks, made, rank, false);
+            CHECK(large_works(&ranks) && large_counts(&ranks, 0, 0, 1, 0));
+            fake_make_current(rank);
+            CHECK(cudaFree(made) == cudaSuccess);
+            fake_make_current(-1);
+        }
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* The steps of the kernel in the memory of both lanes, staged and not: what is short enough for them. */
+static void steps(void)
+{
+    enum { N = MIB / 8 + 5 };
+    struct push_ranks ranks;
+    push_begin("large calls step by step");
+    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+        for (int pool = 0; pool < 2; pool++) {
+            if (pool == 1)
+                fake_pool(ranks.data[1]);
+            push_fill(&ranks, TRIB_F64, N);
+            for (int call = 0; call < 3; call++)
+                for (int rank = 0; rank < RANKS; rank++)
+                    CHECK_OK(push_sum(&ranks, rank, N, TRIB_F64));
+            for (int rank = 0; rank < RANKS; rank++) {
+                CHECK_OK(trib_comm_wait(ranks.comms[rank], ranks.streams[rank], PUSH_PLENTY_MS));
+                CHECK(push_holds(&ranks, rank, TRIB_F64, N, RANKS * RANKS));
+            }
+            CHECK(large_counts(&ranks, 0, 0, 3, pool == 1 ? 3 : 0));
+        }
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+void pull_calls(void)
+{
+    sizes();
+    others();
+    batches();
+    staged("large calls of pinned memory", true);
+    staged("large calls of memory of a pool", false);
+    steps();
+}
