@@ -23,6 +23,8 @@ struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
 
 /* All calls of all ranks have ended. Some device is current. */
 void tri_nccl_pull_free(struct tri_nccl_pull *pull);
+/* Nobody knows whether they have: the memory stays for ever, and so does its place on the devices. */
+void tri_nccl_pull_keep(struct tri_nccl_pull *pull);
 
 /* Does pull serve the call, the only one of its transport in a batch? The same on all ranks. */
 bool tri_nccl_pull_serves(const struct tri_call *call);

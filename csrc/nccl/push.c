@@ -358,6 +358,7 @@ static bool wait_for_rank(const struct tri_transport *rank, struct tri_nccl_devi
 /* Its kernels may still run: they read the abort flag, too. */
 static void keep_memory(const struct tri_nccl_local *local)
 {
+    tri_nccl_pull_keep(local->push->pull);
     tri_abort_keep_flag(local->state);
     tri_log(TRIB_LOG_WARN,
             "memory by which %d ranks reach each other is never freed: CUDA does not tell whether "

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_work.h"
@@ -87,8 +88,8 @@ cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
 {
     const int device = fake_current();
-    if (flags != 0)
-        fake_die("peer access with wishes");
+    if (flags != 0 || device == peer)
+        fake_die("peer access with wishes, or to itself");
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_MAPPING);
     const bool known = (enabled[device] >> peer & 1) != 0;
@@ -209,6 +210,7 @@ CUresult fake_mem_map(CUdeviceptr address, size_t bytes, size_t offset,
     if (!failed) {
         mapping->handle = handle;
         mapping->devices = 0;
+        memset(mapping->start, 0xa5, bytes);
         live++;
     }
     pthread_mutex_unlock(&fake_lock);

@@ -87,6 +87,8 @@ static void check_apart(const struct tri_pull *one, const struct tri_pull *other
         for (int j = 0; j < other->size; j++)
             if (overlaps(one->control[i], sizeof *one->control[i], other->control[j],
                          sizeof *other->control[j]) ||
+                overlaps(one->control[i], sizeof *one->control[i], other->scratch[j],
+                         other->scratch_bytes) ||
                 overlaps(one->scratch[i], one->scratch_bytes, other->scratch[j],
                          other->scratch_bytes))
                 fake_die("pulls that may run at once share their memory");
@@ -148,6 +150,10 @@ static void check_memory(const struct part *part)
         if (!fake_reaches(part->device, job->control[rank], sizeof *job->control[rank]) ||
             !fake_reaches(part->device, job->scratch[rank], job->scratch_bytes))
             fake_die("a pull uses memory that is not mapped for its device");
+    for (int rank = 0; rank < job->size; rank++)
+        if (overlaps(job->control[rank], sizeof *job->control[rank], job->scratch[rank],
+                     job->scratch_bytes))
+            fake_die("a pull has its scratch in its control");
     if (job->scratch_bytes < tri_pull_scratch_least())
         fake_die("a pull has too little scratch");
     if ((uintptr_t)job->control[0] % 256 != 0 || (uintptr_t)job->scratch[0] % 16 != 0)

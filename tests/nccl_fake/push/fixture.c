@@ -2,6 +2,7 @@
 #include "tests/nccl_fake/push/fixture.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "csrc/backend.h"
@@ -26,6 +27,7 @@ const struct tri_backend *tri_backend_find(const char *name)
 static int events, blocks, mappings;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static int allocations;
+static unsigned long allocated;
 static struct refusals {
     int n;
     char last[256];
@@ -45,7 +47,10 @@ static void take_line(void *context, int32_t level, const char *line)
     if (level != TRIB_LOG_INFO)
         return;
     pthread_mutex_lock(&log_lock);
-    allocations += strstr(line, "by which they reach each other") != NULL;
+    if (strstr(line, "by which they reach each other") != NULL) {
+        allocations++;
+        allocated = strtoul(strpbrk(line, "0123456789"), NULL, 10);
+    }
     refuse(&all_calls, line, "NCCL serves all calls");
     refuse(&large_calls, line, "NCCL serves the large calls");
     pthread_mutex_unlock(&log_lock);
@@ -77,6 +82,14 @@ int push_allocations(void)
     const int n = allocations;
     pthread_mutex_unlock(&log_lock);
     return n;
+}
+
+unsigned long push_allocated(void)
+{
+    pthread_mutex_lock(&log_lock);
+    const unsigned long bytes = allocated;
+    pthread_mutex_unlock(&log_lock);
+    return bytes;
 }
 
 /* What the library keeps for ever is there before the first case. */

@@ -70,5 +70,7 @@ int push_refusals(const char *words);
 int push_large_refusals(const char *words);
 /* How often the log has said, ever, how much memory was allocated. */
 int push_allocations(void);
+/* So many bytes the last time. */
+unsigned long push_allocated(void);
 
 #endif

@@ -155,7 +155,8 @@ static void room(void)
     push_begin("three communicators with large calls on a device");
     if (large_open(&ranks[0], RANKS, LARGE_ROOM) && large_open(&ranks[1], RANKS, LARGE_ROOM)) {
         CHECK(push_large_refusals(NULL) == 0);
-        check_absent("as many communicators");
+        for (int third_one = 0; third_one < 2; third_one++)
+            check_absent("as many communicators");
         for (int i = 0; i < 2; i++) {
             (void)large_counts(&ranks[i], -1, -1, -1, -1);
             CHECK(large_works(&ranks[i]) && large_counts(&ranks[i], 0, 0, 1, 0));
@@ -172,12 +173,81 @@ static void room(void)
     push_end();
 }
 
+struct family {
+    struct push_ranks parents;
+    trib_comm *children[3][3]; /* by rank of the parent */
+};
+
+/* Of three parents, two children of the last two devices; then one of the first two, on which the second has
+ * no room. */
+static void split_rank(int rank, int size, void *argument)
+{
+    struct family *family = argument;
+    (void)size;
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(trib_comm_split(&family->children[i][rank], family->parents.comms[rank],
+                                 rank == (i < 2 ? 0 : 2), 0));
+}
+
+/* The large calls of a child are pull's, or NCCL's. */
+static void check_child(const struct family *family, int child, int first, bool pulls)
+{
+    struct push_ranks ranks = {.size = RANKS};
+    for (int rank = 0; rank < RANKS; rank++) {
+        ranks.comms[rank] = family->children[child][first + rank];
+        ranks.devices[rank] = family->parents.devices[first + rank];
+        ranks.streams[rank] = family->parents.streams[first + rank];
+        ranks.data[rank] = family->parents.data[first + rank];
+    }
+    (void)large_counts(&ranks, -1, -1, -1, -1);
+    push_each(&ranks, large_rank);
+    CHECK(large_counts(&ranks, pulls ? 0 : RANKS, 0, pulls, 0));
+}
+
+static void room_on_each(void)
+{
+    static struct family family;
+    push_begin("room for large calls on one of two devices");
+    if (large_open(&family.parents, 3, LARGE_ROOM)) {
+        check_ranks(3, split_rank, &family);
+        CHECK(push_large_refusals("as many communicators") == 1);
+        check_child(&family, 0, 1, true);
+        check_child(&family, 1, 1, true);
+        check_child(&family, 2, 0, false);
+        for (int child = 0; child < 3; child++)
+            for (int rank = 0; rank < 3; rank++)
+                CHECK_OK(trib_comm_destroy(family.children[child][rank]));
+        push_close(&family.parents);
+    }
+    push_end();
+}
+
+/* Whoever debugs reads how much memory it is, pull's 8 MiB included. */
+static void told(void)
+{
+    struct push_ranks ranks;
+    push_begin("memory for large calls in the log");
+    CHECK_OK(trib_debug_set(1));
+    if (large_open(&ranks, RANKS, 0)) {
+        const unsigned long without = push_allocated();
+        push_close(&ranks);
+        if (large_open(&ranks, RANKS, LARGE_ROOM))
+            push_close(&ranks);
+        CHECK_MSG(push_allocated() == without + (8 << 20), "%lu and %lu bytes", without,
+                  push_allocated());
+    }
+    CHECK_OK(trib_debug_set(0));
+    push_end();
+}
+
 void pull_absent(void)
 {
+    told();
     not_for_them();
     adopted();
     no_memory();
     trials();
     devices();
     room();
+    room_on_each();
 }

@@ -199,6 +199,7 @@ static void steps(void)
                 CHECK(push_holds(&ranks, rank, TRIB_F64, N, RANKS * RANKS));
             }
             CHECK(large_counts(&ranks, 0, 0, 3, pool == 1 ? 3 : 0));
+            CHECK(fake_pulls().blocks == 64);
         }
         push_close(&ranks);
     }

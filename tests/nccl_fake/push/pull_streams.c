@@ -104,25 +104,25 @@ static void at_once(void)
     cudaGraph_t graphs[2];
     trib_stream others[2];
     push_begin("as many large calls at once as there may be");
-    fake_set_multiprocessors(0, 30);
-    fake_set_multiprocessors(1, 20);
+    fake_set_multiprocessors(0, 20);
+    fake_set_multiprocessors(1, 30);
     if (large_open(&ranks[0], RANKS, LARGE_ROOM) && large_open(&ranks[1], RANKS, LARGE_ROOM)) {
         CHECK(fake_pulls().blocks == 10);
         for (int i = 0; i < 2; i++) {
-            graphs[i] = capture(&ranks[i], 1);
-            CHECK_OK(trib_stream_create(&others[i], ranks[i].devices[1]));
-            large_sum(&ranks[i], 1);
-            launch(graphs[i], 1, others[i]);
+            graphs[i] = capture(&ranks[i], 0);
+            CHECK_OK(trib_stream_create(&others[i], ranks[i].devices[0]));
+            large_sum(&ranks[i], 0);
+            launch(graphs[i], 0, others[i]);
         }
         for (int i = 0; i < 2; i++) {
-            cudaGraph_t graph = capture(&ranks[i], 0);
-            large_sum(&ranks[i], 0);
-            launch(graph, 0, ranks[i].streams[0]);
-            CHECK_OK(trib_stream_wait(ranks[i].devices[1], others[i]));
-            CHECK(push_is_done(&ranks[i], 1));
+            cudaGraph_t graph = capture(&ranks[i], 1);
+            large_sum(&ranks[i], 1);
+            launch(graph, 1, ranks[i].streams[1]);
+            CHECK_OK(trib_stream_wait(ranks[i].devices[0], others[i]));
+            CHECK(push_is_done(&ranks[i], 0));
             (void)cudaGraphDestroy(graph);
             (void)cudaGraphDestroy(graphs[i]);
-            CHECK_OK(trib_stream_destroy(ranks[i].devices[1], others[i]));
+            CHECK_OK(trib_stream_destroy(ranks[i].devices[0], others[i]));
             push_close(&ranks[i]);
         }
     }
