@@ -1753,9 +1753,9 @@ typedef struct trib_memory {
     uint64_t sparse_peak_bytes;    /**< the most so far */
     uint64_t pinned_bytes;         /**< pinned host memory of workspaces and sparse states */
     uint64_t pinned_peak_bytes;    /**< the most so far */
-    uint64_t peer_bytes;           /**< on the device, from the creation of a communicator to its end:
+    uint64_t peer_bytes;      /**< on the device, from the creation of a communicator to its end:
                                     *   where its ranks reach each other, see PEERS */
-    uint64_t peer_peak_bytes;      /**< the most so far */
+    uint64_t peer_peak_bytes; /**< the most so far */
 } trib_memory;
 #define TRIB_MEMORY_INIT {(uint32_t)sizeof(trib_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
