@@ -9,14 +9,27 @@ enum { RANKS = 2, MIB = 1 << 20 };
 
 /* ------------------------------------------------------------------------------------------ sizes */
 
+struct sum {
+    const struct push_ranks *ranks;
+    size_t count;
+    trib_dtype dtype;
+};
+
+static void sum_rank(int rank, int size, void *argument)
+{
+    const struct sum *sum = argument;
+    (void)size;
+    CHECK_OK(push_sum(sum->ranks, rank, sum->count, sum->dtype));
+}
+
 /* `limit` bytes are push's, and one element more is pull's. */
 static void check_boundary(struct push_ranks *ranks, trib_dtype dtype, size_t limit)
 {
     const size_t most = limit / trib_dtype_size(dtype);
     for (size_t count = most - 1; count <= most + 2; count++) {
+        struct sum sum = {ranks, count, dtype};
         push_fill(ranks, dtype, count);
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(push_sum(ranks, rank, count, dtype));
+        check_ranks(RANKS, sum_rank, &sum);
         CHECK(push_summed(ranks, dtype, count));
         CHECK_MSG(large_counts(ranks, 0, count <= most, count > most, 0), "%zu of %s", count,
                   trib_dtype_name(dtype));
