@@ -17,7 +17,7 @@ constexpr uint32_t kPushThreads = 512, kPushBlocks = 64, kPushAtOnce = 2;
 
 struct PushJob {
     uint4 *scratch[TRI_PUSH_RANKS];
-    tri_push_rank here[TRI_PUSH_RANKS];
+    tri_push_rank here[TRI_PUSH_RANKS]; // `send` is the part that a rank keeps
     uint64_t capacity, count, patience;
     uint64_t block; // elements of `send` from one peer's part to the next one's
     uint32_t *abort_flag;
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
 {
     constexpr bool kWide = Wire<T>::kWide;
     __shared__ Turn turn;
-    tri_push_rank self = job.here[blockIdx.x / job.blocks];
-    self.send = static_cast<const T *>(self.send) + self.rank * job.block; // self's own part
+    const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
     if (threadIdx.x == 0)
@@ -156,9 +155,11 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
     const uint64_t slot = buffer + self.rank * job.capacity;
     if (job.block != 0)
         send_blocks<T>(job, self, slot, first, step);
-    for (uint32_t chunk = first; job.block == 0 && chunk < job.chunks; chunk += step)
-        send_chunk<Ranks, kWide>(job, self.rank, slot + chunk,
-                                 chunk == first ? own : load_own<T>(self.send, job.count, chunk));
+    else
+        for (uint32_t chunk = first; chunk < job.chunks; chunk += step)
+            send_chunk<Ranks, kWide>(job, self.rank, slot + chunk,
+                                     chunk == first ? own
+                                                    : load_own<T>(self.send, job.count, chunk));
     if (threadIdx.x == 0)
         count_block(self.control, job.blocks);
     uint4 *const received = job.scratch[self.rank] + buffer;
@@ -180,12 +181,15 @@ inline PushJob push_job(const tri_push &call)
     PushJob job = {};
     for (int r = 0; r < call.size; r++)
         job.scratch[r] = static_cast<uint4 *>(call.scratch[r]);
-    for (size_t i = 0; i < call.n; i++)
+    job.block = call.kind == TRI_PUSH_REDUCE_SCATTER ? call.count : 0;
+    for (size_t i = 0; i < call.n; i++) {
         job.here[i] = call.here[i];
+        job.here[i].send = static_cast<const char *>(call.here[i].send) +
+                           call.here[i].rank * job.block * trib_dtype_size(call.dtype);
+    }
     job.capacity = call.capacity;
     job.count = call.count;
     job.patience = call.patience_ns;
-    job.block = call.kind == TRI_PUSH_REDUCE_SCATTER ? call.count : 0;
     job.abort_flag = call.abort_flag;
     job.chunks = static_cast<uint32_t>(tri_push_chunks(call.count, call.dtype));
     job.size = call.size;
