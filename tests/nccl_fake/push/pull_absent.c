@@ -176,22 +176,28 @@ static void room(void)
 struct family {
     struct push_ranks parents;
     trib_comm *children[3][3]; /* by rank of the parent */
+    int apart;                 /* the rank that is not in the first two children: 0 or 2 */
 };
 
-/* Of three parents, two children of the last two devices; then one of the first two, on which the second has
- * no room. */
+static int apart_of(const struct family *family, int child)
+{
+    return child < 2 ? family->apart : 2 - family->apart;
+}
+
+/* Of three parents, two children of two devices; then one of the third and the second, which has no room. */
 static void split_rank(int rank, int size, void *argument)
 {
     struct family *family = argument;
     (void)size;
     for (int i = 0; i < 3; i++)
         CHECK_OK(trib_comm_split(&family->children[i][rank], family->parents.comms[rank],
-                                 rank == (i < 2 ? 0 : 2), 0));
+                                 rank == apart_of(family, i), 0));
 }
 
 /* The large calls of a child are pull's, or NCCL's. */
-static void check_child(const struct family *family, int child, int first, bool pulls)
+static void check_child(const struct family *family, int child, bool pulls)
 {
+    const int first = apart_of(family, child) == 0 ? 1 : 0;
     struct push_ranks ranks = {.size = RANKS};
     for (int rank = 0; rank < RANKS; rank++) {
         ranks.comms[rank] = family->children[child][first + rank];
@@ -204,16 +210,16 @@ static void check_child(const struct family *family, int child, int first, bool 
     CHECK(large_counts(&ranks, pulls ? 0 : RANKS, 0, pulls, 0));
 }
 
-static void room_on_each(void)
+static void room_on_each(int apart)
 {
     static struct family family;
+    family.apart = apart;
     push_begin("room for large calls on one of two devices");
     if (large_open(&family.parents, 3, LARGE_ROOM)) {
         check_ranks(3, split_rank, &family);
         CHECK(push_large_refusals("as many communicators") == 1);
-        check_child(&family, 0, 1, true);
-        check_child(&family, 1, 1, true);
-        check_child(&family, 2, 0, false);
+        for (int child = 0; child < 3; child++)
+            check_child(&family, child, child < 2);
         for (int child = 0; child < 3; child++)
             for (int rank = 0; rank < 3; rank++)
                 CHECK_OK(trib_comm_destroy(family.children[child][rank]));
@@ -249,5 +255,6 @@ void pull_absent(void)
     trials();
     devices();
     room();
-    room_on_each();
+    room_on_each(0);
+    room_on_each(2);
 }
