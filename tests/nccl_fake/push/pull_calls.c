@@ -148,8 +148,7 @@ static void batches(void)
 
 /* ------------------------------------------------------------------------------------------ memory */
 
-/* Not in place, from and to memory of which peer access opens what is not `closed`; `made` is none of
- * cudaMalloc's. */
+/* Not in place: `rank` sends from `made`, which no peer can access, or receives there. */
 static void check_memory(struct push_ranks *ranks, float *made, int rank, bool sends)
 {
     float *spare = NULL;
