@@ -73,12 +73,16 @@ static bool is_only(const struct batch *batch, size_t i)
     return true;
 }
 
-/* Do push or pull serve it? Several collectives of one transport go to NCCL, as one: all ranks batch
- * alike, as NCCL demands. */
-static bool is_ours(const struct batch *batch, size_t i)
+enum server { NCCL, PUSH, PULL };
+
+/* Several collectives of one transport go to NCCL, as one: all ranks batch alike, as NCCL demands. */
+static enum server server_of(const struct batch *batch, size_t i)
 {
-    return (tri_nccl_push_serves(&batch->calls[i]) || tri_nccl_pull_serves(&batch->calls[i])) &&
-           is_only(batch, i);
+    const struct tri_call *call = &batch->calls[i];
+    const enum server alone = tri_nccl_push_serves(call)   ? PUSH
+                              : tri_nccl_pull_serves(call) ? PULL
+                                                           : NCCL;
+    return alone != NCCL && is_only(batch, i) ? alone : NCCL;
 }
 
 /* The state of the first communicator that has ended; NULL: none has. */
@@ -118,7 +122,7 @@ static ncclResult_t call_nccl_group(const struct batch *batch, struct tri_nccl_d
     if (first != ncclSuccess)
         return first;
     for (size_t i = 0; i < batch->n && first == ncclSuccess; i++) {
-        if (is_ours(batch, i))
+        if (server_of(batch, i) != NCCL)
             continue;
         *out_at = &calls[i];
         if (tri_nccl_switch_device(guard, calls[i].transport->device) != TRIB_OK)
@@ -135,7 +139,7 @@ static uint64_t devices_of(const struct batch *batch)
 {
     uint64_t devices = 0;
     for (size_t i = 0; i < batch->n; i++)
-        if (!is_ours(batch, i))
+        if (server_of(batch, i) == NCCL)
             devices |= (uint64_t)1 << batch->calls[i].transport->device;
     return devices;
 }
@@ -176,13 +180,14 @@ static trib_status launch_all(const struct batch *batch, struct tri_nccl_device_
 {
     trib_status status = TRIB_OK;
     for (size_t i = 0; i < batch->n && status == TRIB_OK; i++) {
-        if (!is_ours(batch, i))
+        const struct tri_call *call = &batch->calls[i];
+        const enum server server = server_of(batch, i);
+        if (server == NCCL)
             continue;
         *out_handed = true;
-        status = tri_nccl_switch_device(guard, batch->calls[i].transport->device);
+        status = tri_nccl_switch_device(guard, call->transport->device);
         if (status == TRIB_OK)
-            status = tri_nccl_push_serves(&batch->calls[i]) ? tri_nccl_push_call(&batch->calls[i])
-                                                            : tri_nccl_pull_call(&batch->calls[i]);
+            status = server == PUSH ? tri_nccl_push_call(call) : tri_nccl_pull_call(call);
     }
     return status == TRIB_OK ? TRIB_OK : lose(batch, status);
 }
