@@ -4,6 +4,7 @@
 #include "csrc/base/clock.h"
 #include "kernels/cpu/kernels_cpu.h"
 #include "kernels/cpu/pull_steps.h"
+#include "kernels/cpu/waiting.h"
 
 /* Perform what is next; false if that is to wait, or if nothing is. */
 static bool perform(struct tri_pull_worker *worker)
@@ -45,11 +46,7 @@ static bool perform(struct tri_pull_worker *worker)
 /* Are all calls over? Asked by who waits, since `began`. */
 static bool is_over(const struct tri_pull *job, uint64_t began)
 {
-    uint32_t over = __atomic_load_n(job->abort_flag, __ATOMIC_ACQUIRE);
-    if (over == 0 && job->patience_ns != 0 && tri_now_ns() - began > job->patience_ns) {
-        over = TRI_PUSH_LATE;
-        __atomic_store_n(job->abort_flag, over, __ATOMIC_RELEASE);
-    }
+    const uint32_t over = tri_cpu_over(job->abort_flag, job->patience_ns, began);
     for (size_t i = 0; over != 0 && i < job->n; i++)
         job->control[job->here[i].rank]->over = over;
     return over != 0;

@@ -23,6 +23,26 @@ inline trib_status dispatch_float(trib_dtype dtype, Run run)
     }
 }
 
+// Any integer type.
+template <typename Run>
+inline trib_status dispatch_integer(trib_dtype dtype, Run run)
+{
+    switch (dtype) {
+    case TRIB_I8:
+        return run(int8_t());
+    case TRIB_U8:
+        return run(uint8_t());
+    case TRIB_I32:
+        return run(int32_t());
+    case TRIB_U32:
+        return run(uint32_t());
+    case TRIB_I64:
+        return run(int64_t());
+    default:
+        return run(uint64_t());
+    }
+}
+
 // A type that sums have: f32 or f64.
 template <typename Run>
 inline trib_status dispatch_sum(trib_dtype dtype, Run run)
