@@ -2,35 +2,25 @@
  * them has come. Until then their streams wait, but no thread does. */
 #include "tests/nccl_fake/fake_push.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_meeting.h"
 #include "tests/nccl_fake/fake_work.h"
 
 extern const struct tri_kernels tri_kernels_cpu;
 
 enum { LONG = 1024 }; /* elements */
 
-/* One rank's part. */
+/* One rank's part. Its lane is told by the scratch of rank 0, and its turn is the epoch. */
 struct part {
+    struct fake_part met;
     struct tri_push job; /* but for `here` */
     struct tri_push_rank here;
-    int device;
-    struct call *call; /* NULL: it has not begun */
 };
 
-/* The parts that have begun; it is told by its lane, the scratch of rank 0, and its epoch. */
-struct call {
-    struct call *next;
-    uint32_t epoch;
-    int came, left;
-    bool done;
-    const struct part *parts[TRI_PUSH_RANKS];
-};
-
-static struct call *calls;
+static struct fake_meeting *calls;
 static enum fake_pushing pushing;
 static long launches, done, failing = -1; /* guarded by fake_lock, as all here */
 
@@ -56,33 +46,9 @@ long fake_pushes(void)
     return n;
 }
 
-static uint32_t epoch_of(const struct part *part)
+static const struct part *part_of(const struct fake_meeting *call, int rank)
 {
-    return part->here.control->turn / TRI_PUSH_EPOCH;
-}
-
-/* The call in which the part is to be. */
-static struct call *call_of(const struct part *part)
-{
-    const uint32_t epoch = epoch_of(part);
-    struct call **link = &calls;
-    for (; *link != NULL; link = &(*link)->next) {
-        const struct call *call = *link;
-        const struct part *some = NULL;
-        for (int rank = 0; rank < TRI_PUSH_RANKS && some == NULL; rank++)
-            some = call->parts[rank];
-        if (some == NULL || some->job.scratch[0] != part->job.scratch[0])
-            continue;
-        if (call->parts[part->here.rank] != NULL)
-            fake_die("two pushes of a rank overlap");
-        if (!call->done && call->epoch == epoch)
-            return *link;
-    }
-    *link = calloc(1, sizeof **link);
-    if (*link == NULL)
-        fake_die("no memory for a push");
-    (*link)->epoch = epoch;
-    return *link;
+    return (const struct part *)(const void *)call->parts[rank];
 }
 
 static void check_part(const struct part *part, const struct tri_push *first)
@@ -95,7 +61,7 @@ static void check_part(const struct part *part, const struct tri_push *first)
     for (int rank = 0; rank < job->size; rank++) {
         if (job->scratch[rank] != first->scratch[rank])
             fake_die("the ranks of a push have different scratch");
-        if (!fake_reaches(part->device, job->scratch[rank],
+        if (!fake_reaches(part->met.device, job->scratch[rank],
                           tri_push_scratch_bytes(job->size, job->capacity)))
             fake_die("a push uses scratch that is not mapped for its device");
     }
@@ -141,13 +107,13 @@ static trib_status perform_long(const struct tri_push *job)
 }
 
 /* All ranks are there. */
-static void perform(struct call *call)
+static void perform(struct fake_meeting *call)
 {
     struct tri_push_rank here[TRI_PUSH_RANKS];
-    struct tri_push job = call->parts[0]->job;
+    struct tri_push job = part_of(call, 0)->job;
     for (int rank = 0; rank < job.size; rank++) {
-        check_part(call->parts[rank], &job);
-        here[rank] = call->parts[rank]->here;
+        check_part(part_of(call, rank), &job);
+        here[rank] = part_of(call, rank)->here;
     }
     job.here = here;
     job.n = (size_t)job.size;
@@ -161,71 +127,42 @@ static void perform(struct call *call)
     done++;
 }
 
-static void leave(struct part *part)
-{
-    struct call *call = part->call, **link = &calls;
-    if (call == NULL)
-        return;
-    call->parts[part->here.rank] = NULL;
-    if (++call->left < call->came)
-        return;
-    while (*link != call)
-        link = &(*link)->next;
-    *link = call->next;
-    free(call);
-}
-
-/* CUDA's kernel looks at the flag while it waits. */
-static bool is_over(const struct part *part)
-{
-    uint32_t over = __atomic_load_n(part->job.abort_flag, __ATOMIC_ACQUIRE);
-    if (over == 0 && pushing == FAKE_PUSH_LOSES && part->job.patience_ns != 0) {
-        over = TRI_PUSH_LATE;
-        __atomic_store_n(part->job.abort_flag, over, __ATOMIC_RELEASE);
-    }
-    if (over != 0)
-        part->here.control->over = over;
-    return over != 0;
-}
-
 static bool step(void *argument)
 {
     struct part *part = argument;
-    if (part->here.control->over != 0)
-        return true;
-    if (part->call == NULL) {
-        part->call = call_of(part);
-        part->call->parts[part->here.rank] = part;
-        if (++part->call->came == part->job.size && pushing != FAKE_PUSH_LOSES)
-            perform(part->call);
+    uint32_t *const over = &part->here.control->over;
+    const bool loses = pushing == FAKE_PUSH_LOSES;
+    if (part->met.meeting == NULL) {
+        if (*over != 0)
+            return true;
+        fake_meet(&calls, &part->met, part->here.control->turn / TRI_PUSH_EPOCH);
+        if (part->met.meeting->came == part->job.size && !loses)
+            perform(part->met.meeting);
     }
-    if (!part->call->done && !is_over(part))
+    if (!part->met.meeting->done &&
+        !fake_is_over(part->job.abort_flag, loses && part->job.patience_ns != 0, over))
         return false;
-    leave(part);
+    fake_leave(&calls, &part->met);
     return true;
-}
-
-static bool overlaps(const void *data, size_t size, const void *begin, size_t bytes)
-{
-    const char *const at = data, *const from = begin;
-    return at < from + bytes && from < at + size;
 }
 
 static bool uses(const void *argument, const void *begin, size_t bytes)
 {
     const struct part *part = argument;
     const struct tri_push *job = &part->job;
-    bool found = overlaps(part->here.control, sizeof *part->here.control, begin, bytes);
+    bool found = fake_overlaps(part->here.control, sizeof *part->here.control, begin, bytes);
     for (int rank = 0; rank < job->size; rank++)
-        found = found || overlaps(job->scratch[rank],
-                                  tri_push_scratch_bytes(job->size, job->capacity), begin, bytes);
+        found =
+            found || fake_overlaps(job->scratch[rank],
+                                   tri_push_scratch_bytes(job->size, job->capacity), begin, bytes);
     return found;
 }
 
 trib_status fake_push(const struct tri_push *job, trib_stream stream)
 {
     static const struct fake_work_kind kind = {step, uses};
-    const struct part part = {.job = *job, .here = job->here[0], .device = fake_current()};
+    const struct fake_part met = {job->scratch[0], job->here[0].rank, fake_current(), NULL};
+    const struct part part = {met, *job, job->here[0]};
     pthread_mutex_lock(&fake_lock);
     const bool fails = failing == 0;
     failing -= failing >= 0;
@@ -233,7 +170,7 @@ trib_status fake_push(const struct tri_push *job, trib_stream stream)
     pthread_mutex_unlock(&fake_lock);
     if (job->n != 1)
         fake_die("a push of several ranks of one device");
-    if (stream != NULL && fake_stream_device(stream) != part.device)
+    if (stream != NULL && fake_stream_device(stream) != met.device)
         fake_die("a push is launched on another device's stream");
     if (fails)
         return TRIB_ERR_CUDA;
