@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/pull_steps.h"
 #include "tests/pull/model.h"
+#include "tests/seen.h"
 
 enum {
     MODEL_SCRATCH = 2 * MODEL_WORKERS * TRI_PULL_UNIT,
@@ -50,8 +51,7 @@ struct model_search {
     uint32_t sent[MODEL_CALLS][MODEL_RANKS][MODEL_ELEMENTS];
     uint32_t expected[MODEL_CALLS][MODEL_ELEMENTS];
     _Alignas(16) unsigned char base[MODEL_RANKS][MODEL_DATA];
-    uint64_t *seen; /* hashes; 0: free */
-    size_t room;
+    struct seen seen;
     struct model_report report;
 };
 

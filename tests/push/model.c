@@ -2,42 +2,25 @@
 #include "tests/push/model.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/push/model_state.h"
 
 /* ---------------------------------------------------------------------------------- the search */
 
-static uint64_t hash_of(const struct model_state *state)
-{
-    const unsigned char *bytes = (const unsigned char *)state;
-    uint64_t hash = 0x9e3779b97f4a7c15u, word;
-    for (size_t i = 0; i + sizeof word <= sizeof *state; i += sizeof word) {
-        memcpy(&word, bytes + i, sizeof word);
-        hash = (hash ^ word) * 0xd6e8feb86659fd93u;
-        hash ^= hash >> 32;
-    }
-    return hash == 0 ? 1 : hash;
-}
-
 /* False if the state was known; it is now. */
-static bool is_new(struct model_search *s, uint64_t hash)
+static bool is_new(struct model_search *s, const struct model_state *state)
 {
-    size_t i = hash & (s->room - 1);
-    for (; s->seen[i] != 0; i = (i + 1) & (s->room - 1))
-        if (s->seen[i] == hash)
-            return false;
-    s->seen[i] = hash;
-    s->report.states++;
-    return true;
+    const bool found = seen_new(&s->seen, state, sizeof *state);
+    s->report.states += found;
+    return found;
 }
 
 static void explore(struct model_search *s, const struct model_state *from, size_t depth);
 
 static void follow(struct model_search *s, const struct model_state *state, size_t depth)
 {
-    if (s->report.wrong == NULL && is_new(s, hash_of(state)))
+    if (s->report.wrong == NULL && is_new(s, state))
         explore(s, state, depth + 1);
 }
 
@@ -201,10 +184,7 @@ struct model_report model_explore(const struct model *model)
     memset(&state, 0, sizeof state);
     search.model = model;
     search.report.whole = true;
-    for (search.room = 1; search.room < 2 * model->most + 64;)
-        search.room *= 2;
-    search.seen = calloc(search.room, sizeof *search.seen);
-    if (search.seen == NULL) {
+    if (!seen_open(&search.seen, model->most)) {
         search.report.wrong = "there is no memory for the model";
         return search.report;
     }
@@ -213,6 +193,6 @@ struct model_report model_explore(const struct model *model)
     for (int r = 0; r < model->ranks; r++)
         model_begin_call(&search, &state, r);
     explore(&search, &state, 0);
-    free(search.seen);
+    seen_close(&search.seen);
     return search.report;
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/push_steps.h"
 #include "tests/push/model.h"
+#include "tests/seen.h"
 
 enum {
     MODEL_SCRATCH = 2 * MODEL_RANKS * MODEL_CHUNKS * TRI_PUSH_CHUNK,
@@ -40,8 +41,7 @@ struct model_search {
     uint32_t recv[MODEL_RANKS][MODEL_ELEMENTS];
     uint32_t expected[MODEL_CALLS][MODEL_RANKS][MODEL_ELEMENTS];
     _Alignas(16) unsigned char base[MODEL_RANKS][MODEL_SCRATCH];
-    uint64_t *seen; /* hashes; 0: free */
-    size_t room;
+    struct seen seen;
     struct model_report report;
 };
 
