@@ -12,7 +12,7 @@
 #include "benches/collective.h"
 #include "benches/cuda_device.h"
 #include "kernels/cuda/kernels_cuda.h"
-#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/cuda_peers.h"
 
 enum { WARMUP = 2, RUNS = 20, RUNS_MAX = 10000, MIB_MAX = 1024, SCRATCH = 16 << 20 };
 #define MIB ((size_t)1 << 20)
@@ -173,20 +173,6 @@ static size_t bench_size(const struct bench *bench, struct benched *b, size_t by
 
 /* ---- all ranks */
 
-static void map_peers(int size)
-{
-    for (int r = 0; r < size; r++)
-        for (int p = 0; p < size; p++) {
-            if (p == r)
-                continue;
-            bench_set_device(r);
-            const cudaError_t error = cudaDeviceEnablePeerAccess(p, 0);
-            if (error != cudaErrorPeerAccessAlreadyEnabled)
-                MUST(error);
-            (void)cudaGetLastError();
-        }
-}
-
 static void *peers_alloc(int rank, size_t bytes)
 {
     void *data = NULL;
@@ -232,7 +218,8 @@ static void close_rank(struct benched *b, int rank)
 static void open_all(struct bench *bench, struct benched *b, int size, int blocks)
 {
     bench_open(bench, "nccl", size, 0, 0);
-    map_peers(size);
+    if (!cuda_map_peers(size))
+        MUST(cudaErrorPeerAccessUnsupported);
     b->call = (struct tri_pull){.n = 1,
                                 .scratch_bytes = SCRATCH,
                                 .size = size,

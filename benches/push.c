@@ -13,7 +13,7 @@
 #include "benches/collective.h"
 #include "benches/cuda_device.h"
 #include "kernels/cuda/kernels_cuda.h"
-#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/cuda_peers.h"
 
 enum { CALLS = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 1 << 20 };
 
@@ -151,20 +151,6 @@ static size_t bench_kind(const struct bench *bench, struct benched *b, size_t ki
 
 /* ---- all ranks */
 
-static void map_peers(int size)
-{
-    for (int r = 0; r < size; r++)
-        for (int p = 0; p < size; p++) {
-            if (p == r)
-                continue;
-            bench_set_device(r);
-            const cudaError_t error = cudaDeviceEnablePeerAccess(p, 0);
-            if (error != cudaErrorPeerAccessAlreadyEnabled)
-                MUST(error);
-            (void)cudaGetLastError();
-        }
-}
-
 static void open_rank(const struct bench *bench, struct benched *b, int rank)
 {
     const size_t scratch = tri_push_scratch_bytes(bench->ranks, b->call.capacity);
@@ -196,7 +182,8 @@ static void close_rank(const struct bench *bench, struct benched *b, int rank)
 static void open_all(struct bench *bench, struct benched *b, int size)
 {
     bench_open(bench, "nccl", size, 0, 0);
-    map_peers(size);
+    if (!cuda_map_peers(size))
+        MUST(cudaErrorPeerAccessUnsupported);
     b->call = (struct tri_push){.n = 1,
                                 .size = size,
                                 .capacity = tri_push_chunks(MOST, TRIB_U8),

@@ -4,27 +4,9 @@
 
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
-#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/cuda_peers.h"
 
 enum { SCRATCH = 4 << 20 };
-
-/* Every pair, both ways. */
-static bool map_peers(int devices)
-{
-    for (int d = 0; d < devices; d++)
-        for (int p = 0; p < devices; p++) {
-            int can = 0;
-            if (p == d)
-                continue;
-            MUST(cudaDeviceCanAccessPeer(&can, d, p));
-            if (!can)
-                return false;
-            MUST(cudaSetDevice(d));
-            if (cudaDeviceEnablePeerAccess(p, 0) != cudaSuccess)
-                (void)cudaGetLastError(); /* it is enabled already */
-        }
-    return true;
-}
 
 bool ranks_open(struct ranks *ranks, int devices, int each, const char **why)
 {
@@ -39,7 +21,7 @@ bool ranks_open(struct ranks *ranks, int devices, int each, const char **why)
     if (ranks->devices * each < 2)
         return false;
     *why = "the GPUs cannot map each other's memory";
-    if (!map_peers(ranks->devices))
+    if (!cuda_map_peers(ranks->devices))
         return false;
     ranks->each = each;
     ranks->size = ranks->devices * each;

@@ -4,26 +4,8 @@
 
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/check.h"
-#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/cuda_peers.h"
 #include "tests/conformance/kernels/kernels.h"
-
-/* Every pair, both ways. */
-static bool map_peers(int size)
-{
-    for (int r = 0; r < size; r++)
-        for (int p = 0; p < size; p++) {
-            int can = 0;
-            if (p == r)
-                continue;
-            MUST(cudaDeviceCanAccessPeer(&can, r, p));
-            if (!can)
-                return false;
-            MUST(cudaSetDevice(r));
-            if (cudaDeviceEnablePeerAccess(p, 0) != cudaSuccess)
-                (void)cudaGetLastError(); /* it is enabled already */
-        }
-    return true;
-}
 
 bool gpus_open(struct gpus *gpus, int each, const char **why)
 {
@@ -34,7 +16,7 @@ bool gpus_open(struct gpus *gpus, int each, const char **why)
     if (gpus->devices * each > TRI_PUSH_RANKS)
         gpus->devices = TRI_PUSH_RANKS / each;
     *why = "the GPUs cannot map each other's memory";
-    if (!map_peers(gpus->devices))
+    if (!cuda_map_peers(gpus->devices))
         return false;
     gpus->each = each;
     gpus->size = gpus->devices * each;

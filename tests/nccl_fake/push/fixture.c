@@ -298,6 +298,16 @@ void push_call_rank(int rank, int size, void *argument)
 
 /* --------------------------------------------------------------------------------- the streams */
 
+void push_replay(cudaGraph_t graph, int rank, trib_stream stream)
+{
+    cudaGraphExec_t exec = NULL;
+    fake_make_current(rank);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess);
+    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+    fake_make_current(-1);
+}
+
 bool push_is_done(const struct push_ranks *ranks, int rank)
 {
     int32_t done = 0;

@@ -55,6 +55,9 @@ void push_each(struct push_ranks *ranks, void (*body)(int rank, int size, void *
 /* A PUSH_N f32 sum on every rank, by a thread each: NCCL may serve it. */
 void push_call_rank(int rank, int size, void *ranks);
 
+/* Launch what a graph of the rank captured, once. */
+void push_replay(cudaGraph_t graph, int rank, trib_stream stream);
+
 bool push_is_done(const struct push_ranks *ranks, int rank);
 /* While held, what is queued behind waits. */
 struct push_held {

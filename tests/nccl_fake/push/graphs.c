@@ -15,16 +15,6 @@ static cudaGraph_t capture(const struct push_ranks *ranks, int rank, int calls)
     return graph;
 }
 
-static void launch(cudaGraph_t graph, int rank, trib_stream stream)
-{
-    cudaGraphExec_t exec = NULL;
-    fake_make_current(rank);
-    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
-    CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess);
-    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
-    fake_make_current(-1);
-}
-
 static void replays(void)
 {
     struct push_ranks ranks;
@@ -37,7 +27,7 @@ static void replays(void)
         for (int round = 0; round < 3; round++) {
             push_fill(&ranks, TRIB_F32, PUSH_N);
             for (int rank = 0; rank < RANKS; rank++)
-                launch(graphs[rank], rank, ranks.streams[rank]);
+                push_replay(graphs[rank], rank, ranks.streams[rank]);
             for (int rank = 0; rank < RANKS; rank++) {
                 CHECK_OK(trib_stream_wait(ranks.devices[rank], ranks.streams[rank]));
                 CHECK(push_holds(&ranks, rank, TRIB_F32, PUSH_N, RANKS));
@@ -66,7 +56,7 @@ static void beside(void)
         }
         CHECK_OK(push_sum(&ranks, 0, PUSH_N, TRIB_F32));
         for (int rank = 0; rank < RANKS; rank++)
-            launch(graphs[rank], rank, others[rank]);
+            push_replay(graphs[rank], rank, others[rank]);
         CHECK(push_counts(&ranks, 0, 1));
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(trib_stream_wait(ranks.devices[rank], others[rank]));
@@ -136,7 +126,7 @@ static void outlived(void)
         check_sleep_ms(20);
         CHECK(fake_mappings() > 0);
         for (int rank = 0; rank < RANKS; rank++)
-            launch(graphs[rank], rank, ranks.streams[rank]);
+            push_replay(graphs[rank], rank, ranks.streams[rank]);
         for (int rank = 0; rank < RANKS; rank++)
             (void)cudaGraphDestroy(graphs[rank]);
         push_drop(&ranks);
@@ -170,7 +160,7 @@ static void in_part(void)
         }
         check_sleep_ms(50);
         CHECK(fake_mappings() >= each);
-        launch(graph, 0, ranks.streams[0]);
+        push_replay(graph, 0, ranks.streams[0]);
         (void)cudaGraphDestroy(graph);
         push_drop(&ranks);
         push_drop(&others);

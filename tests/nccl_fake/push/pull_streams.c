@@ -45,16 +45,6 @@ static cudaGraph_t capture(const struct push_ranks *ranks, int rank)
     return graph;
 }
 
-static void launch(cudaGraph_t graph, int rank, trib_stream stream)
-{
-    cudaGraphExec_t exec = NULL;
-    fake_make_current(rank);
-    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
-    CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess);
-    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
-    fake_make_current(-1);
-}
-
 /* Replays, beside a call that no graph captured and that waits for a peer. */
 static void check_replays(struct push_ranks *ranks, const cudaGraph_t *graphs,
                           const trib_stream *others)
@@ -63,7 +53,7 @@ static void check_replays(struct push_ranks *ranks, const cudaGraph_t *graphs,
     large_sum(ranks, 0);
     for (int round = 0; round < 2; round++) {
         for (int rank = 0; rank < RANKS; rank++)
-            launch(graphs[rank], rank, others[rank]);
+            push_replay(graphs[rank], rank, others[rank]);
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(trib_stream_wait(ranks->devices[rank], others[rank]));
         CHECK(large_counts(ranks, 0, 0, 1, 0) && !push_is_done(ranks, 0));
@@ -112,12 +102,12 @@ static void at_once(void)
             graphs[i] = capture(&ranks[i], 0);
             CHECK_OK(trib_stream_create(&others[i], ranks[i].devices[0]));
             large_sum(&ranks[i], 0);
-            launch(graphs[i], 0, others[i]);
+            push_replay(graphs[i], 0, others[i]);
         }
         for (int i = 0; i < 2; i++) {
             cudaGraph_t graph = capture(&ranks[i], 1);
             large_sum(&ranks[i], 1);
-            launch(graph, 1, ranks[i].streams[1]);
+            push_replay(graph, 1, ranks[i].streams[1]);
             CHECK_OK(trib_stream_wait(ranks[i].devices[0], others[i]));
             CHECK(push_is_done(&ranks[i], 0));
             (void)cudaGraphDestroy(graph);
