@@ -94,12 +94,13 @@ bool model_may_arrive(const struct model_search *s, const struct model_state *st
 void model_arrive(struct model_search *s, struct model_state *state, size_t i)
 {
     const struct model_store store = state->stores[i];
-    uint64_t *const word = &state->words[store.place.owner][store.place.at];
     check_access(s, state, store.place, store.call);
     if (store.place.is_data)
         memcpy(state->data[store.place.owner] + store.place.at, store.value, store.bytes);
+    else if (store.adds)
+        state->words[store.place.owner][store.place.at] += store.value[0];
     else
-        *word = store.adds ? *word + store.value[0] : store.value[0];
+        state->words[store.place.owner][store.place.at] = store.value[0];
     state->n_stores--;
     memmove(&state->stores[i], &state->stores[i + 1],
             (state->n_stores - i) * sizeof state->stores[0]);
