@@ -166,6 +166,32 @@ struct tri_adoptee {
     int32_t rank, size, device;
 };
 
+/* What a rank tells the others before they share memory. Plain bytes to all but its backend. */
+struct tri_share_offer {
+    uint64_t words[8];
+};
+
+/* How the ranks of one host, each in a process of its own, come to reach each other's memory. core/share.c
+ * takes every step on all ranks before the next one on any, in this order, on the thread that makes the
+ * communicator, before its owner has it. A step that fails says why and leaves the communicator usable;
+ * then drop follows on all ranks. Each step but `use` may meet an abort, and fails then. */
+struct tri_share_ops {
+    int32_t max_ranks; /* for more there is nothing */
+    /* What this rank has. Fails if it takes no part. */
+    trib_status (*offer)(struct tri_transport *transport, struct tri_share_offer *out);
+    /* Allocate, by the offers of all ranks, and export: *out_fd becomes the caller's. */
+    trib_status (*allocate)(struct tri_transport *transport, const struct tri_share_offer *all,
+                            int *out_fd);
+    /* Map what the others have exported: fds[rank], the own one -1. They stay the caller's. */
+    trib_status (*map)(struct tri_transport *transport, const int *fds);
+    /* Exchange something with all ranks, and wait for it, no longer than a few seconds. */
+    trib_status (*try)(struct tri_transport *transport);
+    /* All ranks have succeeded: from the next call on, which is the same on all of them, use it. */
+    void (*use)(struct tri_transport *transport);
+    /* Free what the steps have made. */
+    void (*drop)(struct tri_transport *transport);
+};
+
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
 struct tri_transport_ops {
     /* Make a new id. */
@@ -196,7 +222,10 @@ struct tri_transport_ops {
     int32_t (*size)(const struct tri_transport *transport);
     /* How many ranks of this communicator are, or were, in this process. */
     int32_t (*here)(struct tri_transport *transport);
-    /* Bytes of this rank's device by which other ranks reach it: the same from open to close. NULL: 0. */
+    /* NULL: processes share no memory. */
+    const struct tri_share_ops *share;
+    /* Bytes of this rank's device by which other ranks reach it: the same from share.use, or else open, to
+     * close. NULL: 0. */
     uint64_t (*peer_bytes)(const struct tri_transport *transport);
 
     /* The state that all ranks of this communicator in this process share; borrowed, and the same
