@@ -71,6 +71,7 @@ bool backend_go_on(struct suite *suite, int rank, bool good)
 static void whole_suite(struct suite *suite)
 {
     backend_collectives(suite);
+    backend_rounding(suite);
     backend_points(suite);
     backend_batches(suite);
     backend_lists(suite);
@@ -124,8 +125,11 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
         light_suite(&suite, "id, matched");
     if (size <= 4 && CHECK(team_open(&suite.team, &unchecked)))
         light_suite(&suite, "id, unchecked");
-    if (has_peers && CHECK(team_open(&suite.team, &apart)))
-        light_suite(&suite, "id, no peers");
+    if (has_peers && CHECK(team_open(&suite.team, &apart))) {
+        suite.how = "id, no peers";
+        backend_rounding(&suite);
+        light_suite(&suite, suite.how);
+    }
     team_destroy(&suite.team);
     backend_groups(backend, size, depth);
     backend_group_averages(backend, size);

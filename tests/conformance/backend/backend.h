@@ -52,6 +52,7 @@ bool backend_compare(struct suite *suite, int rank, struct guarded *send, struct
 bool backend_go_on(struct suite *suite, int rank, bool good);
 
 void backend_collectives(struct suite *suite); /* of one count: allreduce to scatter */
+void backend_rounding(struct suite *suite);    /* of floats, against the exact results */
 void backend_points(struct suite *suite);  /* send, recv, barrier, allgatherv, alltoallv, batch */
 void backend_batches(struct suite *suite); /* that end together */
 void backend_lists(struct suite *suite);   /* lists and weighted averages */

@@ -1,0 +1,211 @@
+/* How far reductions of floats are from the exact results: no further than ROUNDING in the header says, and
+ * on all ranks the same. The inputs have as many bits as their type has, so that nearly all results are
+ * rounded. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/backend/backend.h"
+#include "tests/conformance/reference.h"
+
+enum {
+    PERIOD = 1021, /* inputs repeat: the exact results of so many are all */
+    SMALL = 1000,
+    LARGE = 700001, /* more than kernels between GPUs take, of 4 bytes */
+    LARGE_RANKS = 8,
+    KINDS = 3
+};
+
+static const char *const kinds[KINDS] = {"allreduce", "reduce", "reduce_scatter"};
+
+struct exact {
+    long double sum, magnitudes, product; /* magnitudes: the sum of them */
+};
+
+struct rounding {
+    struct suite *suite;
+    trib_dtype dtype;
+    trib_op op;
+    int kind;
+    size_t count;
+    struct exact exact[PERIOD];
+    void *found[TEAM_MAX]; /* of each rank, `count` elements; NULL: none */
+};
+
+/* ---- inputs and exact results */
+
+/* Digits of the significand. */
+static int digits_of(trib_dtype dtype)
+{
+    return dtype == TRIB_F64 ? 53 : dtype == TRIB_F32 ? 24 : dtype == TRIB_F16 ? 11 : 8;
+}
+
+static uint64_t scramble(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* A number of the type with all digits: from 1/8 to 4 and of both signs, but a factor is from 3/4 to 3/2, so
+ * that products of 64 neither overflow nor vanish. */
+static double input(const struct rounding *r, int rank, size_t position)
+{
+    const uint64_t bits = scramble(r->suite->seed + (uint64_t)rank * 7919 + position % PERIOD + 1);
+    const int digits = digits_of(r->dtype);
+    const double fraction =
+        1 + ldexp((double)(bits >> 8 & ((UINT64_C(1) << (digits - 1)) - 1)), 1 - digits);
+    if (r->op == TRIB_PROD)
+        return fraction >= 1.5 ? fraction / 2 : fraction;
+    return (bits & 1 ? -1 : 1) * ldexp(fraction, (int)(bits >> 1 & 127) % 5 - 3);
+}
+
+static void compute(struct rounding *r)
+{
+    for (size_t i = 0; i < PERIOD; i++) {
+        struct exact *exact = &r->exact[i];
+        *exact = (struct exact){.product = 1};
+        for (int rank = 0; rank < r->suite->team.size; rank++) {
+            const long double value = input(r, rank, i);
+            exact->sum += value;
+            exact->magnitudes += fabsl(value);
+            exact->product *= value;
+        }
+    }
+}
+
+/* ---- bounds */
+
+/* What `n` roundings of unit `u` can add up to, relative to what is rounded (Higham, Accuracy and Stability
+ * of Numerical Algorithms, section 3.1). */
+static long double roundings(int n, long double u)
+{
+    return (long double)n * u / (1 - (long double)n * u);
+}
+
+static long double unit_of(trib_dtype dtype)
+{
+    return ldexpl(1, -digits_of(dtype));
+}
+
+/* The exact result, and how far the found one may be from it. */
+static long double bound(const struct rounding *r, const struct exact *exact, long double *out)
+{
+    const int n = r->suite->team.size;
+    const bool engine = strcmp(r->suite->team.backend, "nccl") == 0; /* adds in the type itself */
+    const bool narrow = r->dtype == TRIB_F16 || r->dtype == TRIB_BF16;
+    const long double u = unit_of(r->dtype), inner = narrow && !engine ? ldexpl(1, -24) : u;
+    const int steps = r->op == TRIB_AVG ? (engine ? n + 1 : n) : n - 1;
+    const long double share = r->op == TRIB_AVG ? (long double)n : 1;
+    const bool multiplies = r->op == TRIB_PROD;
+    *out = multiplies ? exact->product : exact->sum / share;
+    const long double base = multiplies ? fabsl(exact->product) : exact->magnitudes / share;
+    const long double inside = roundings(steps, inner) * base;
+    const long double last = narrow && !engine ? u * (fabsl(*out) + inside) : 0;
+    return inside + last + ldexpl(base, -58); /* the references' own */
+}
+
+/* ---- calls */
+
+static size_t sent_blocks(const struct rounding *r)
+{
+    return r->kind == 2 ? (size_t)r->suite->team.size : 1;
+}
+
+static trib_status call(const struct rounding *r, int rank, const void *send, void *recv)
+{
+    trib_comm *comm = r->suite->team.comms[rank];
+    trib_stream stream = r->suite->team.streams[rank];
+    if (r->kind == 0)
+        return trib_allreduce(comm, send, recv, r->count, r->dtype, r->op, stream);
+    if (r->kind == 1)
+        return trib_reduce(comm, send, recv, r->count, r->dtype, r->op, 0, stream);
+    return trib_reduce_scatter(comm, send, recv, r->count, r->dtype, r->op, stream);
+}
+
+static bool run(const struct rounding *r, int rank, void *send, void *recv, char *image)
+{
+    trib_device *device = r->suite->team.devices[rank];
+    trib_stream stream = r->suite->team.streams[rank];
+    const size_t block = r->count * trib_dtype_size(r->dtype);
+    for (size_t i = 0; i < sent_blocks(r) * r->count; i++)
+        reference_store(image, r->dtype, i, input(r, rank, i));
+    return CHECK_OK(trib_device_copy(device, send, image, sent_blocks(r) * block, stream)) &&
+           CHECK_OK(trib_stream_wait(device, stream)) && CHECK_OK(call(r, rank, send, recv)) &&
+           CHECK_OK(trib_device_copy(device, image, recv, block, stream)) &&
+           CHECK_OK(trib_stream_wait(device, stream)) &&
+           CHECK_OK(trib_comm_status(r->suite->team.comms[rank]));
+}
+
+static void run_rank(int rank, int size, void *argument)
+{
+    struct rounding *r = argument;
+    trib_device *device = r->suite->team.devices[rank];
+    void *send = NULL, *recv = NULL;
+    const size_t block = r->count * trib_dtype_size(r->dtype);
+    char *image = malloc(sent_blocks(r) * block);
+    (void)size;
+    const bool ready = CHECK(image != NULL) &&
+                       CHECK_OK(trib_device_alloc(&send, device, sent_blocks(r) * block)) &&
+                       CHECK_OK(trib_device_alloc(&recv, device, block));
+    const bool good = backend_go_on(r->suite, rank, ready && run(r, rank, send, recv, image));
+    CHECK_OK(trib_device_free(device, send));
+    CHECK_OK(trib_device_free(device, recv));
+    if (good && (r->kind != 1 || rank == 0))
+        r->found[rank] = image;
+    else
+        free(image);
+}
+
+/* ---- comparisons */
+
+static bool check_rank(const struct rounding *r, int rank)
+{
+    const size_t first = r->kind == 2 ? (size_t)rank * r->count : 0;
+    for (size_t i = 0; i < r->count; i++) {
+        long double right = 0;
+        const long double most = bound(r, &r->exact[(first + i) % PERIOD], &right);
+        const long double found = reference_load(r->found[rank], r->dtype, i);
+        if (!(fabsl(found - right) <= most))
+            return CHECK_MSG(false,
+                             "%s of %zu, rank %d: element %zu is %.17Lg, exactly %.17Lg: off "
+                             "by %Lg, at most %Lg is allowed",
+                             kinds[r->kind], r->count, rank, i, found, right, fabsl(found - right),
+                             most);
+    }
+    return r->kind != 0 ||
+           CHECK_MSG(memcmp(r->found[0], r->found[rank], r->count * trib_dtype_size(r->dtype)) == 0,
+                     "ranks 0 and %d have different bits", rank);
+}
+
+static void try_kind(struct rounding *r, int kind, size_t count)
+{
+    r->kind = kind;
+    r->count = count;
+    memset(r->found, 0, sizeof r->found);
+    check_ranks(r->suite->team.size, run_rank, r);
+    bool good = r->found[0] != NULL;
+    for (int rank = 0; rank < r->suite->team.size && good; rank++)
+        good = r->found[rank] == NULL || check_rank(r, rank);
+    for (int rank = 0; rank < r->suite->team.size; rank++)
+        free(r->found[rank]);
+}
+
+void backend_rounding(struct suite *suite)
+{
+    static const trib_op ops[] = {TRIB_SUM, TRIB_PROD, TRIB_AVG};
+    struct rounding r = {.suite = suite};
+    for (r.dtype = TRIB_F16; r.dtype <= TRIB_F64; r.dtype++)
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+            r.op = ops[i];
+            check_begin("%s, %d ranks by %s: rounding of %s %s", suite->team.backend,
+                        suite->team.size, suite->how, trib_dtype_name(r.dtype), trib_op_name(r.op));
+            compute(&r);
+            for (int kind = 0; kind < KINDS; kind++)
+                try_kind(&r, kind, SMALL);
+            if (suite->team.size <= LARGE_RANKS && suite->depth == BACKEND_WHOLE)
+                try_kind(&r, 0, LARGE);
+            suite->seed += 10000;
+            check_end();
+        }
+}
