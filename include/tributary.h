@@ -241,13 +241,9 @@ TRIB_API const char *trib_dtype_name(trib_dtype dtype);
  *
  *  ROUNDING.  MIN, MAX and integers are exact. Of floats let n be the number of ranks, u the unit
  *  roundoff (2^-53 of f64, 2^-24 of f32, 2^-11 of f16, 2^-8 of bf16), A the sum of the magnitudes of the
- *  n inputs, and let nothing overflow or become subnormal. To first order in u a result is off by at most
- *
- *                       f32, f64              f16, bf16
- *    SUM                (n - 1) u A           u |sum| + (n - 1) 2^-24 A
- *    AVG                n u A / n             u |average| + n 2^-24 A / n
- *    PROD               (n - 1) u |product|   (u + (n - 1) 2^-24) |product|
- *
+ *  n inputs, and let nothing overflow or become subnormal. To first order in u, a result of f32 or f64 is
+ *  off by at most (n - 1) u A for SUM, u A for AVG, (n - 1) u |product| for PROD. One of f16 or bf16 is off
+ *  by as much with the u of f32, and then by u of its own times the result; this holds
  *  on host, and on nccl where kernels of the library reduce (PEERS): these reduce in rank order, f16 and
  *  bf16 in f32. NCCL reduces in an order of its own and rounds each intermediate result to the type: there
  *  f16 and bf16 are as f32, with their own u, and AVG, for which NCCL multiplies the inputs by the rounded
