@@ -51,9 +51,10 @@ struct tri_call {
     void *recv;
     size_t count;
     trib_dtype dtype;
-    trib_op op;   /* allreduce, reduce, reduce_scatter */
-    int32_t peer; /* the root, or the rank to send to or receive from */
-    bool scaled;  /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
+    trib_op op;           /* allreduce, reduce, reduce_scatter */
+    trib_variant variant; /* AUTO, or of an allreduce what `refuses` has not refused */
+    int32_t peer;         /* the root, or the rank to send to or receive from */
+    bool scaled; /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
                    * dtype. All ranks have a factor, or none has */
     trib_stream stream;
     struct tri_factor factor;
@@ -259,6 +260,10 @@ struct tri_transport_ops {
      * abort no longer counts. Otherwise no rank writes anything. */
     trib_status (*collective_list)(const struct tri_call *calls, size_t n,
                                    const struct tri_slice *slices, const size_t *first);
+
+    /* NULL: a call has no variant but AUTO. Why can call.variant, another one, not serve the allreduce? NULL:
+     * it can. For people; and the same on all ranks whose calls are the same. */
+    const char *(*refuses)(const struct tri_call *call);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for
      * `progress`. Core has few calls of a burst marked. Returns false if there is no mark: on a

@@ -983,6 +983,20 @@ enum {
     TRIB_CALL_FACTOR = 1u << 0
 };
 
+/** Which code serves an allreduce (PEERS). All ranks pass the same. */
+typedef int32_t trib_variant;
+enum {
+    TRIB_VARIANT_AUTO = 0,     /**< by a fixed table: what PEERS says */
+    TRIB_VARIANT_NCCL = 1,     /**< NCCL */
+    TRIB_VARIANT_PUSH = 2,     /**< each rank stores its part into memory of its peers; as large as PEERS
+                                *   allows */
+    TRIB_VARIANT_ONE_SHOT = 3, /**< each rank reads the parts of all where they lie; not in place */
+    TRIB_VARIANT_TWO_SHOT = 4  /**< each rank reads its share of all parts, and writes it to all results */
+};
+
+/** "two_shot"; "?" for an invalid variant. */
+TRIB_API const char *trib_variant_name(trib_variant variant);
+
 /** Options of one call; unless stated otherwise each rank chooses its own. Start from
  *  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:
  *  an older library accepts a larger one if the fields it does not know are 0. */
@@ -993,8 +1007,10 @@ typedef struct trib_call_options {
     const float *device_factor; /**< if not NULL, replaces `factor`: the float in device memory that
                                  *   the stream reads when it reaches the call. A buffer of the
                                  *   call; not inside `recv` */
+    trib_variant variant;       /**< the same on all ranks */
+    uint32_t reserved;          /**< 0 */
 } trib_call_options;
-#define TRIB_CALL_OPTIONS_INIT {(uint32_t)sizeof(trib_call_options), 0, 0.0, NULL}
+#define TRIB_CALL_OPTIONS_INIT {(uint32_t)sizeof(trib_call_options), 0, 0.0, NULL, 0, 0}
 
 /** trib_allreduce with options; NULL is trib_allreduce.
  *
@@ -1003,7 +1019,13 @@ typedef struct trib_call_options {
  *  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on
  *  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average
  *  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise
- *  TRIB_ERR_UNSUPPORTED. Allowed in a batch. */
+ *  TRIB_ERR_UNSUPPORTED. Allowed in a batch.
+ *
+ *  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;
+ *  the detail says what it takes. So is every one but AUTO on host, in a batch and in
+ *  trib_allreduce_list_with. Both shots take what the large allreduces of PEERS take, but calls of any
+ *  size; buffers that the peers cannot map go through memory of the library there, too. All variants but
+ *  NCCL give the same bits. */
 TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, trib_op op,
                                          const trib_call_options *options, trib_stream stream);

@@ -1,4 +1,4 @@
-/* Element types, reductions, CTA policies: sizes and names. */
+/* Element types, reductions, variants, CTA policies: sizes and names. */
 #include "csrc/base/types.h"
 
 #include <stdint.h>
@@ -24,6 +24,17 @@ static const char *const cta_policies[] = {
     [TRIB_CTA_ZERO] = "zero",
 };
 
+static const char *const variants[] = {
+    [TRIB_VARIANT_AUTO] = "auto",         [TRIB_VARIANT_NCCL] = "nccl",
+    [TRIB_VARIANT_PUSH] = "push",         [TRIB_VARIANT_ONE_SHOT] = "one_shot",
+    [TRIB_VARIANT_TWO_SHOT] = "two_shot",
+};
+
+bool tri_variant_valid(trib_variant variant)
+{
+    return variant >= TRIB_VARIANT_AUTO && variant <= TRIB_VARIANT_TWO_SHOT;
+}
+
 bool tri_cta_policy_valid(trib_cta_policy policy)
 {
     return policy >= TRIB_CTA_DEFAULT && policy <= TRIB_CTA_ZERO;
@@ -48,6 +59,11 @@ const char *trib_dtype_name(trib_dtype dtype)
 const char *trib_op_name(trib_op op)
 {
     return tri_op_valid(op) ? ops[op] : "?";
+}
+
+const char *trib_variant_name(trib_variant variant)
+{
+    return tri_variant_valid(variant) ? variants[variant] : "?";
 }
 
 const char *trib_cta_policy_name(trib_cta_policy policy)

@@ -1,4 +1,4 @@
-/* Element types and reductions: sizes and names. */
+/* Element types, reductions, variants, CTA policies: sizes and names. */
 #ifndef TRI_BASE_TYPES_H
 #define TRI_BASE_TYPES_H
 
@@ -22,6 +22,7 @@ static inline bool tri_op_valid(trib_op op)
     return op >= TRIB_SUM && op <= TRIB_AVG;
 }
 
+bool tri_variant_valid(trib_variant variant);
 bool tri_cta_policy_valid(trib_cta_policy policy);
 
 /* *out: bytes of `copies` times `count` elements; false if that exceeds PTRDIFF_MAX. `dtype` is

@@ -55,11 +55,35 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
     }
 }
 
+/* Before anything is queued: on all ranks, whose calls are the same. */
+static trib_status check_variant(struct trib_comm *comm, const struct tri_call *call)
+{
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    struct tri_call asked = *call;
+    const char *why = NULL;
+    if (call->variant == TRIB_VARIANT_AUTO || call->count == 0)
+        return TRIB_OK;
+    asked.kind = TRI_ALLREDUCE;
+    asked.transport = comm->transport;
+    if (ops->refuses == NULL)
+        why = "this backend has none";
+    else
+        why = comm->batch.open ? "the calls of a batch have none" : ops->refuses(&asked);
+    return why == NULL
+               ? TRIB_OK
+               : tri_fail_call(
+                     comm, TRI_ALLREDUCE_WITH, TRIB_ERR_UNSUPPORTED,
+                     "variant %s of %zu elements of %s: %s; TRIB_VARIANT_AUTO serves every call",
+                     trib_variant_name(call->variant), call->count, trib_dtype_name(call->dtype),
+                     why);
+}
+
 static trib_status begin(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     TRI_TRY(tri_comm_usable(comm, operation));
     TRI_TRY(tri_check_call(comm, operation, call));
     TRI_TRY(check_partner(comm, operation, call));
+    TRI_TRY(check_variant(comm, call));
     return tri_batch_begin_call(comm, operation, call, 0);
 }
 
@@ -83,6 +107,7 @@ trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
         return tri_batch_fail(comm, status);
     call->scaled = settings.scaled;
     call->factor = settings.factor;
+    call->variant = settings.variant;
     return tri_collective(comm, TRI_ALLREDUCE_WITH, call);
 }
 

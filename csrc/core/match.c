@@ -30,6 +30,7 @@ struct tri_signature tri_signature(int operation, const struct tri_call *call, u
         .dtype = call->dtype,
         .op = traits->reduces ? call->op : 0,
         .peer = traits->partner != NULL ? call->peer : 0,
+        .variant = call->variant,
     };
 }
 
@@ -71,7 +72,7 @@ static struct description describe(const struct tri_signature *signature)
         (void)snprintf(description.text, sizeof description.text, "something else");
         return description;
     }
-    char parts[4][32] = {"", "", "", ""};
+    char parts[5][32] = {"", "", "", "", ""};
     if (signature->dtype != 0)
         (void)snprintf(parts[0], sizeof parts[0], ", %s", trib_dtype_name(signature->dtype));
     if (signature->op != 0)
@@ -82,10 +83,13 @@ static struct description describe(const struct tri_signature *signature)
     if (signature->digest != 0)
         (void)snprintf(parts[3], sizeof parts[3], ", digest %08x",
                        (unsigned)(signature->digest ^ signature->digest >> 32));
-    (void)snprintf(description.text, sizeof description.text,
-                   "trib_%s (call %llu, %s %llu%s%s%s%s)", tri_operations[operation].name,
-                   (unsigned long long)signature->sequence, counted(operation),
-                   (unsigned long long)signature->count, parts[0], parts[1], parts[2], parts[3]);
+    if (signature->variant != TRIB_VARIANT_AUTO)
+        (void)snprintf(parts[4], sizeof parts[4], ", variant %s",
+                       trib_variant_name(signature->variant));
+    (void)snprintf(
+        description.text, sizeof description.text, "trib_%s (call %llu, %s %llu%s%s%s%s%s)",
+        tri_operations[operation].name, (unsigned long long)signature->sequence, counted(operation),
+        (unsigned long long)signature->count, parts[0], parts[1], parts[2], parts[3], parts[4]);
     return description;
 }
 

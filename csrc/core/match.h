@@ -18,6 +18,8 @@ struct tri_signature {
     trib_dtype dtype;
     trib_op op;
     int32_t peer;
+    trib_variant variant;
+    uint32_t unused; /* 0 */
 };
 
 /* The signature of a call; fields that its operation does not use are 0. */

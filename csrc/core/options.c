@@ -1,6 +1,8 @@
 /* The options of one call. */
 #include "csrc/core/options.h"
 
+#include "csrc/base/types.h"
+
 /* A newer caller's options are longer. That is fine while the part beyond ours is all 0. */
 static bool asks_for_more(const trib_call_options *options)
 {
@@ -32,6 +34,13 @@ trib_status tri_call_settings_read(struct tri_call_settings *out, const struct t
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
                              "options.flags is 0x%x; expected 0 or TRIB_CALL_FACTOR",
                              options->flags);
+    if (!tri_variant_valid(options->variant) || options->reserved != 0)
+        return tri_fail_call(
+            comm, operation, TRIB_ERR_INVALID_ARGUMENT,
+            "options.variant is %d and options.reserved %u; expected a TRIB_VARIANT_ "
+            "constant and 0",
+            options->variant, options->reserved);
+    out->variant = options->variant;
     out->scaled = (options->flags & TRIB_CALL_FACTOR) != 0 || options->device_factor != NULL;
     out->factor = (struct tri_factor){.device = options->device_factor, .value = options->factor};
     return TRIB_OK;

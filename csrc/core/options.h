@@ -10,6 +10,7 @@
 struct tri_call_settings {
     bool scaled; /* the call has a factor */
     struct tri_factor factor;
+    trib_variant variant;
 };
 
 /* `options` NULL: all defaults. */

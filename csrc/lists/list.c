@@ -151,8 +151,11 @@ trib_status tri_allreduce_list_with(struct trib_comm *comm, struct tri_list *lis
                                     const trib_call_options *options)
 {
     list->operation = TRI_ALLREDUCE_LIST_WITH;
-    const trib_status status =
-        tri_call_settings_read(&list->settings, comm, list->operation, options);
+    trib_status status = tri_call_settings_read(&list->settings, comm, list->operation, options);
+    if (status == TRIB_OK && list->settings.variant != TRIB_VARIANT_AUTO)
+        status = tri_fail_call(comm, list->operation, TRIB_ERR_UNSUPPORTED,
+                               "variant %s: a list has none but auto",
+                               trib_variant_name(list->settings.variant));
     return status == TRIB_OK ? tri_list(comm, list) : tri_batch_fail(comm, status);
 }
 

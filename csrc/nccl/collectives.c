@@ -75,14 +75,45 @@ static bool is_only(const struct batch *batch, size_t i)
 
 enum server { NCCL, PUSH, PULL };
 
+/* If it is the only collective of its transport. */
+static enum server server_alone(const struct tri_call *call)
+{
+    switch (call->variant) {
+    case TRIB_VARIANT_NCCL:
+        return NCCL;
+    case TRIB_VARIANT_PUSH:
+        return PUSH;
+    case TRIB_VARIANT_ONE_SHOT:
+    case TRIB_VARIANT_TWO_SHOT:
+        return PULL;
+    default:
+        return tri_nccl_push_serves(call) ? PUSH : tri_nccl_pull_serves(call) ? PULL : NCCL;
+    }
+}
+
 /* Several collectives of one transport go to NCCL, as one: all ranks batch alike, as NCCL demands. */
 static enum server server_of(const struct batch *batch, size_t i)
 {
-    const struct tri_call *call = &batch->calls[i];
-    const enum server alone = tri_nccl_push_serves(call)   ? PUSH
-                              : tri_nccl_pull_serves(call) ? PULL
-                                                           : NCCL;
+    const enum server alone = server_alone(&batch->calls[i]);
     return alone != NCCL && is_only(batch, i) ? alone : NCCL;
+}
+
+const char *tri_nccl_refuses(const struct tri_call *call)
+{
+    if (call->variant == TRIB_VARIANT_NCCL || call->transport->size == 1)
+        return NULL;
+    if (call->scaled)
+        return "a call with a factor is NCCL's";
+    if (call->variant == TRIB_VARIANT_PUSH)
+        return tri_nccl_push_serves(call)
+                   ? NULL
+                   : "it takes GPUs of one host that reach each other, and a call "
+                     "that is small enough for them and for `peer_bytes`";
+    if (!tri_nccl_pull_can(call))
+        return "it takes 2 GPUs of one process, over NVLink, and 24 MiB or more of `peer_bytes`";
+    return call->variant == TRIB_VARIANT_ONE_SHOT && call->send == call->recv
+               ? "it is never in place"
+               : NULL;
 }
 
 /* The state of the first communicator that has ended; NULL: none has. */

@@ -160,6 +160,7 @@ static const struct tri_transport_ops transport_ops = {
     .abort_flag = abort_flag,
     .submit = NULL,
     .collective = tri_nccl_collective,
+    .refuses = tri_nccl_refuses,
     .mark = mark,
     .progress = progress,
     .poll = tri_nccl_poll,

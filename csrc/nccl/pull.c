@@ -30,11 +30,16 @@ struct tri_nccl_pull {
 
 /* ----------------------------------------------------------------------------------------- calls */
 
-bool tri_nccl_pull_serves(const struct tri_call *call)
+bool tri_nccl_pull_can(const struct tri_call *call)
 {
     const struct tri_nccl_push *push = call->transport->push;
     return push != NULL && push->pull != NULL && call->kind == TRI_ALLREDUCE && !call->scaled &&
-           call->count >= LEAST / trib_dtype_size(call->dtype);
+           call->count > 0;
+}
+
+bool tri_nccl_pull_serves(const struct tri_call *call)
+{
+    return tri_nccl_pull_can(call) && call->count >= LEAST / trib_dtype_size(call->dtype);
 }
 
 static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
@@ -52,7 +57,8 @@ static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum t
                            .count = call->count,
                            .dtype = call->dtype,
                            .op = call->op,
-                           .way = TRI_PULL_TWO_SHOT,
+                           .way = call->variant == TRIB_VARIANT_ONE_SHOT ? TRI_PULL_ONE_SHOT
+                                                                         : TRI_PULL_TWO_SHOT,
                            .abort_flag = abort_flag,
                            .patience_ns = patience_ns};
     for (int32_t i = 0; i < pull->size; i++) {

@@ -26,7 +26,9 @@ void tri_nccl_pull_free(struct tri_nccl_pull *pull);
 /* Nobody knows whether they have: the memory stays for ever, and so does its place on the devices. */
 void tri_nccl_pull_keep(struct tri_nccl_pull *pull);
 
-/* Does pull serve the call, the only one of its transport in a batch? The same on all ranks. */
+/* Can pull serve the call, the only one of its transport in a batch; and does it, unless it has another
+ * variant? The same on all ranks. */
+bool tri_nccl_pull_can(const struct tri_call *call);
 bool tri_nccl_pull_serves(const struct tri_call *call);
 
 /* Queue a call that pull serves. Its device is current. */

@@ -27,7 +27,8 @@ void tri_nccl_push_free(struct tri_nccl_local *local);
 /* Bytes of the rank's device that push and pull have; without them 0. */
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport);
 
-/* Does push serve the call, the only one of its transport in a batch? The same on all ranks. */
+/* Does push serve the call, the only one of its transport in a batch, unless it has another variant? The
+ * same on all ranks. */
 bool tri_nccl_push_serves(const struct tri_call *call);
 
 /* Queue a call that push serves. Its device is current. */

@@ -74,6 +74,25 @@ static void kinds(const struct bad *bad)
     refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags");
 }
 
+/* Variants that there are not, and those that nobody serves here. */
+static void variants(const struct bad *bad)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    for (options.variant = -1; options.variant <= TRIB_VARIANT_TWO_SHOT + 1; options.variant++)
+        if (options.variant < TRIB_VARIANT_AUTO || options.variant > TRIB_VARIANT_TWO_SHOT)
+            refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.variant");
+        else if (options.variant != TRIB_VARIANT_AUTO)
+            REFUSED(list(bad, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, list_name,
+                    trib_variant_name(options.variant));
+    options.variant = TRIB_VARIANT_AUTO;
+    options.reserved = 1;
+    refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
+    options = (trib_call_options)TRIB_CALL_OPTIONS_INIT;
+    options.variant = TRIB_VARIANT_NCCL;
+    if (strcmp(bad->team.backend, "host") == 0)
+        REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "nccl");
+}
+
 /* Factors that cannot be read. */
 static void unreadable(const struct bad *bad)
 {
@@ -113,6 +132,7 @@ void bad_factors(const struct bad *bad)
     const trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     sizes(bad);
     kinds(bad);
+    variants(bad);
     unreadable(bad);
     CHECK_STATUS(trib_allreduce_with(NULL, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, &options, NULL),
                  TRIB_ERR_INVALID_ARGUMENT);

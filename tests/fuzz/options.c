@@ -149,11 +149,14 @@ static void of_call(struct bytes *in, trib_comm *comm)
     options.flags = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, 2);
     options.factor = pick_number(in);
     options.device_factor = bytes_rare(in, 2) ? &device_factor : NULL;
+    options.variant = bytes_rare(in, 4) ? (trib_variant)bytes_u32(in) : TRIB_VARIANT_AUTO;
+    options.reserved = bytes_rare(in, 16) ? bytes_u32(in) : 0;
     trib_call_options *block = block_of(&options, sizeof options, size, in);
     bool more = false;
     for (uint32_t i = sizeof options; i < size; i++)
         more = more || ((unsigned char *)block)[i] != 0;
-    const bool valid = size >= sizeof options && !more && options.flags <= TRIB_CALL_FACTOR;
+    const bool valid = size >= sizeof options && !more && options.flags <= TRIB_CALL_FACTOR &&
+                       options.variant == TRIB_VARIANT_AUTO && options.reserved == 0;
     for (int i = 0; i < COUNT; i++)
         before[i] = values[i] = (float)i;
     const trib_tensor tensor = {values, COUNT, TRIB_F32, 0};

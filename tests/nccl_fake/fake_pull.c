@@ -200,6 +200,7 @@ static void perform(struct fake_meeting *call)
     call->done = true;
     counts.done++;
     counts.staged += !mapped;
+    counts.one_shot += job.way == TRI_PULL_ONE_SHOT;
 }
 
 /* ------------------------------------------------------------------------------------ in a stream */

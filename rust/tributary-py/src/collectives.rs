@@ -5,15 +5,17 @@ use tributary_sys as sys;
 
 use crate::call::{or_null, Call, Factor, Tensor};
 use crate::communicator::Communicator;
-use crate::view::{op_of, View};
+use crate::view::{op_of, variant_of, View};
 use crate::work::Work;
 
 #[pymethods]
 impl Communicator {
     /// Replace `tensor` on every rank by the reduction of all ranks' (`op`: "sum", "prod", "min",
     /// "max", "avg"), or write it to `out`. With a `factor`, a number or one float in device
-    /// memory, on all ranks: the sum of factor * tensor.
-    #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, stream=None))]
+    /// memory, on all ranks: the sum of factor * tensor. `variant`, the same on all ranks: which code
+    /// serves it ("auto", "nccl", "push", "one_shot", "two_shot").
+    #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, variant="auto", stream=None))]
+    #[allow(clippy::too_many_arguments)]
     fn allreduce(
         &self,
         py: Python<'_>,
@@ -21,13 +23,15 @@ impl Communicator {
         op: &str,
         out: Tensor<'_, '_>,
         factor: Tensor<'_, '_>,
+        variant: &str,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "allreduce", stream)?;
+        let variant = variant_of(variant, call.who())?;
         let (op, (from, to)) = (op_of(op, call.who())?, call.pair(tensor, out)?);
         let factor = Factor::new(&mut call, factor)?;
         let (send, recv, count, dtype) = (from.data, to.data, from.count, from.dtype);
-        let options = Options(factor.options());
+        let options = Options(sys::trib_call_options { variant, ..factor.options() });
         call.queue(py, move |comm, stream| {
             let (send, recv) = (send.get(), recv.get());
             // SAFETY: `count` elements each, alive until the stream has passed: the work keeps

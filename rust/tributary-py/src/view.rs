@@ -224,3 +224,17 @@ pub fn op_of(name: &str, who: &str) -> Outcome<sys::trib_op> {
         ))),
     }
 }
+
+pub fn variant_of(name: &str, who: &str) -> Outcome<sys::trib_variant> {
+    match name {
+        "auto" => Ok(sys::TRIB_VARIANT_AUTO),
+        "nccl" => Ok(sys::TRIB_VARIANT_NCCL),
+        "push" => Ok(sys::TRIB_VARIANT_PUSH),
+        "one_shot" => Ok(sys::TRIB_VARIANT_ONE_SHOT),
+        "two_shot" => Ok(sys::TRIB_VARIANT_TWO_SHOT),
+        other => Err(crate::failure::argument(format!(
+            "{who}: `variant` is {other:?}; expected \"auto\", \"nccl\", \"push\", \"one_shot\" or \
+             \"two_shot\""
+        ))),
+    }
+}

@@ -50,6 +50,18 @@ class Collectives(unittest.TestCase):
         for found in run(2, rank):
             self.assertEqual(found, [[3, 6], [1, 2], [2]])
 
+    def test_variant(self) -> None:
+        def rank(comm: Communicator) -> None:
+            data = floats(1)
+            comm.allreduce(data, variant="auto").wait()
+            self.assertEqual(list(data), [2])
+            with self.assertRaisesRegex(tributary.ArgumentError, "two_shot"):
+                comm.allreduce(data, variant="two_shot")
+            with self.assertRaisesRegex(tributary.ArgumentError, "three_shot"):
+                comm.allreduce(data, variant="three_shot")  # type: ignore[arg-type]
+
+        run(2, rank)
+
     def test_broadcast_and_reduce(self) -> None:
         def rank(comm: Communicator) -> list[list[float]]:
             first, second = floats(comm.rank, 7), floats(comm.rank, 1)

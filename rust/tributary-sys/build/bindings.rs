@@ -13,6 +13,7 @@ const ENUMS: &[(&str, &str)] = &[
     ("TRIB_SUM", "trib_op"),
     ("TRIB_CAN_PROCESSES", "u32"),
     ("TRIB_CTA_DEFAULT", "trib_cta_policy"),
+    ("TRIB_VARIANT_AUTO", "trib_variant"),
     ("TRIB_UNCHECKED", "u32"),
     ("TRIB_COMM_LIVE", "trib_comm_state"),
     ("TRIB_CALL_FACTOR", "u32"),
@@ -28,7 +29,7 @@ pub fn write() -> Result<()> {
     let generated = bindgen::Builder::default()
         .header(header.to_str().ok_or("the path of the header is not UTF-8")?)
         .allowlist_item("(trib|TRIB)_.*")
-        .new_type_alias("trib_(status|dtype|op|comm_state|cta_policy)")
+        .new_type_alias("trib_(status|dtype|op|comm_state|cta_policy|variant)")
         .derive_eq(true)
         .derive_hash(true)
         .prepend_enum_name(false)

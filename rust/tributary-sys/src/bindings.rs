@@ -347,6 +347,20 @@ const _: () = {
 };
 #[doc = " Use `factor`."]
 pub const TRIB_CALL_FACTOR: u32 = 1;
+#[doc = " Which code serves an allreduce (PEERS). All ranks pass the same."]
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct trib_variant(pub i32);
+#[doc = " by a fixed table: what PEERS says"]
+pub const TRIB_VARIANT_AUTO: trib_variant = trib_variant(0);
+#[doc = " NCCL"]
+pub const TRIB_VARIANT_NCCL: trib_variant = trib_variant(1);
+#[doc = " each rank stores its part into memory of its peers; as large as PEERS\n   allows"]
+pub const TRIB_VARIANT_PUSH: trib_variant = trib_variant(2);
+#[doc = " each rank reads the parts of all where they lie; not in place"]
+pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);
+#[doc = " each rank reads its share of all parts, and writes it to all results"]
+pub const TRIB_VARIANT_TWO_SHOT: trib_variant = trib_variant(4);
 #[doc = " Options of one call; unless stated otherwise each rank chooses its own. Start from\n  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:\n  an older library accepts a larger one if the fields it does not know are 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -359,10 +373,14 @@ pub struct trib_call_options {
     pub factor: f64,
     #[doc = " if not NULL, replaces `factor`: the float in device memory that\n   the stream reads when it reaches the call. A buffer of the\n   call; not inside `recv`"]
     pub device_factor: *const f32,
+    #[doc = " the same on all ranks"]
+    pub variant: trib_variant,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_call_options"][::core::mem::size_of::<trib_call_options>() - 24usize];
+    ["Size of trib_call_options"][::core::mem::size_of::<trib_call_options>() - 32usize];
     ["Alignment of trib_call_options"][::core::mem::align_of::<trib_call_options>() - 8usize];
     ["Offset of field: trib_call_options::size"]
         [::core::mem::offset_of!(trib_call_options, size) - 0usize];
@@ -372,6 +390,10 @@ const _: () = {
         [::core::mem::offset_of!(trib_call_options, factor) - 8usize];
     ["Offset of field: trib_call_options::device_factor"]
         [::core::mem::offset_of!(trib_call_options, device_factor) - 16usize];
+    ["Offset of field: trib_call_options::variant"]
+        [::core::mem::offset_of!(trib_call_options, variant) - 24usize];
+    ["Offset of field: trib_call_options::reserved"]
+        [::core::mem::offset_of!(trib_call_options, reserved) - 28usize];
 };
 #[doc = " One tensor's sparse allreduce on one rank: residual, thresholds, counters and scratch memory."]
 #[repr(C)]
@@ -970,7 +992,9 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch."]
+    #[doc = " \"two_shot\"; \"?\" for an invalid variant."]
+    pub fn trib_variant_name(variant: trib_variant) -> *const ::core::ffi::c_char;
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO on host, in a batch and in\n  trib_allreduce_list_with. Both shots take what the large allreduces of PEERS take, but calls of any\n  size; buffers that the peers cannot map go through memory of the library there, too. All variants but\n  NCCL give the same bits."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,

@@ -110,6 +110,8 @@ pub const TRIB_CALL_OPTIONS_INIT: trib_call_options = trib_call_options {
     flags: 0,
     factor: 0.0,
     device_factor: core::ptr::null(),
+    variant: trib_variant(0),
+    reserved: 0,
 };
 
 /// The default of every field, with `size` set: `TRIB_SPARSE_OPTIONS_INIT` of the header.

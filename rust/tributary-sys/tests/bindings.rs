@@ -303,8 +303,8 @@ fn the_defaults_are_those_of_the_header() {
     assert_eq!(tributary_sys::TRIB_CAPABILITIES_INIT.size, 24);
     assert!(text.contains("{(uint32_t)sizeof(trib_job), 0, 1, 0, 0, 0, 0, NULL, {0}}"));
     assert_eq!((tributary_sys::TRIB_JOB_INIT.size, tributary_sys::TRIB_JOB_INIT.n_ranks), (296, 1));
-    assert!(text.contains("{(uint32_t)sizeof(trib_call_options), 0, 0.0, NULL}"));
-    assert_eq!(tributary_sys::TRIB_CALL_OPTIONS_INIT.size, 24);
+    assert!(text.contains("{(uint32_t)sizeof(trib_call_options), 0, 0.0, NULL, 0, 0}"));
+    assert_eq!(tributary_sys::TRIB_CALL_OPTIONS_INIT.size, 32);
     assert!(text.contains("{(uint32_t)sizeof(trib_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0}"));
     assert_eq!(tributary_sys::TRIB_MEMORY_INIT.size, 72);
     assert!(text.contains("{(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL}"));

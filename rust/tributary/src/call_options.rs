@@ -7,8 +7,9 @@ use tributary_sys as sys;
 use crate::buffer::DeviceBuffer;
 use crate::check::Check;
 use crate::error::Result;
+use crate::variant::Variant;
 
-/// Options of one call on one rank: so far, a factor.
+/// Options of one call on one rank: a factor, and the variant that serves it.
 ///
 /// [`Communicator::allreduce_with`](crate::Communicator::allreduce_with), its list form and their
 /// safe forms take them. With factors the result is the sum over the ranks of `factor * send`.
@@ -32,23 +33,36 @@ pub struct CallOptions<'a, B: ?Sized = dyn DeviceBuffer + 'a> {
     pub(crate) factor: f64,
     pub(crate) has_factor: bool,
     pub(crate) device_factor: Option<&'a B>,
+    pub(crate) variant: Variant,
 }
 
 impl<'a, B: ?Sized> CallOptions<'a, B> {
     /// Creates options with every default.
     pub fn new() -> Self {
-        CallOptions { factor: 0.0, has_factor: false, device_factor: None }
+        CallOptions {
+            factor: 0.0,
+            has_factor: false,
+            device_factor: None,
+            variant: Variant::default(),
+        }
     }
 
     /// Sets this rank's factor to any number.
     pub fn factor(self, factor: f64) -> Self {
-        CallOptions { factor, has_factor: true, device_factor: None }
+        CallOptions { factor, has_factor: true, device_factor: None, ..self }
     }
 
     /// Takes this rank's factor from one `f32` in device memory, which the stream reads when it
     /// runs the call.
     pub fn device_factor(self, factor: &'a B) -> Self {
-        CallOptions { factor: 0.0, has_factor: true, device_factor: Some(factor) }
+        CallOptions { factor: 0.0, has_factor: true, device_factor: Some(factor), ..self }
+    }
+
+    /// Chooses the code that serves the call, the same on all ranks. One that cannot is
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), before anything is queued; so is every one
+    /// but `Auto` in a batch and for a list.
+    pub fn variant(self, variant: Variant) -> Self {
+        CallOptions { variant, ..self }
     }
 }
 
@@ -57,6 +71,7 @@ impl CallOptions<'_> {
     pub(crate) fn raw(&self, check: &Check) -> Result<sys::trib_call_options> {
         let mut raw = sys::TRIB_CALL_OPTIONS_INIT;
         raw.factor = self.factor;
+        raw.variant = self.variant.raw();
         raw.flags = if self.has_factor { sys::TRIB_CALL_FACTOR } else { 0 };
         if let Some(factor) = self.device_factor {
             raw.device_factor = check.one_f32("factor", factor)?;
@@ -85,6 +100,7 @@ impl<B: ?Sized> fmt::Debug for CallOptions<'_, B> {
         f.debug_struct("CallOptions")
             .field("factor", &on_host)
             .field("device_factor", &self.device_factor.is_some())
+            .field("variant", &self.variant)
             .finish()
     }
 }

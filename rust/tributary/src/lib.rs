@@ -122,6 +122,7 @@ mod stable;
 mod step;
 mod stream;
 mod sync;
+mod variant;
 mod work;
 
 pub use abort::{AbortHandle, CommState};
@@ -153,6 +154,7 @@ pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
 pub use step::{Step, StepGradient};
 pub use stream::Stream;
+pub use variant::Variant;
 pub use work::{Failed, Work};
 
 #[doc = include_str!("guide.md")]

@@ -648,7 +648,7 @@ fn with<'a>(
     factor: &'a Option<DeviceSlice>,
 ) -> CallOptions<'a> {
     let (factor, number, has_factor) = (given(factor), options.factor, options.has_factor);
-    CallOptions { factor: number, has_factor, device_factor: factor }
+    CallOptions { factor: number, has_factor, device_factor: factor, variant: options.variant }
 }
 
 fn given(view: &Option<DeviceSlice>) -> Option<&dyn DeviceBuffer> {

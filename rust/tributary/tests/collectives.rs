@@ -5,7 +5,7 @@ mod common;
 use common::{get, ranks, vec_on};
 use tributary::{
     CallOptions, DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ErrorKind, InPlace,
-    ReduceOp, Result, UniqueBuffer,
+    ReduceOp, Result, UniqueBuffer, Variant,
 };
 
 const SIZES: [usize; 4] = [1, 2, 3, 4];
@@ -392,6 +392,28 @@ fn the_unsafe_forms() {
         let twice: Vec<i64> = (0..N).map(|i| 2 * sum(2, i)).collect();
         assert_eq!(get(&b), twice);
         assert_eq!(get(&a), (0..N).map(|i| sum(2, i)).collect::<Vec<_>>());
+    });
+}
+
+/// On nccl each variant gives the sum, or says what it takes; on host there is one alone.
+#[test]
+fn variants() {
+    ranks(2, |comm, stream| {
+        let send = vec_on(comm, &[comm.rank() as f32 + 1.0; 7]);
+        for &variant in Variant::ALL {
+            let mut recv = vec_on(comm, &[0.0_f32; 7]);
+            let options = CallOptions::new().variant(variant);
+            let done =
+                comm.scope(stream, |s| s.allreduce_with(&send, &mut recv, ReduceOp::Sum, options));
+            match done {
+                Ok(()) => assert_eq!(get(&recv), [3.0; 7], "{variant}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unsupported, "{variant}: {error}");
+                    assert!(error.to_string().contains(variant.name()), "{error}");
+                    assert_ne!(variant, Variant::Auto);
+                }
+            }
+        }
     });
 }
 

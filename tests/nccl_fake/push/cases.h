@@ -12,6 +12,7 @@ void push_ends(void);
 void push_closes(void);
 void push_children(void);
 void pull_calls(void);
+void push_variants(void);
 void pull_streams(void);
 void pull_absent(void);
 void pull_ends(void);

@@ -15,6 +15,7 @@ int main(void)
     push_closes();
     push_children();
     pull_calls();
+    push_variants();
     pull_streams();
     pull_absent();
     pull_ends();

@@ -15,6 +15,7 @@ from ._types import (
     Seconds,
     SparseOptions,
     Tensor,
+    Variant,
 )
 
 __all__ = [
@@ -107,6 +108,7 @@ class Communicator:
         *,
         out: Tensor | None = None,
         factor: Scalar | None = None,
+        variant: Variant = "auto",
         stream: AnyStream | None = None,
     ) -> Work: ...
     def broadcast(

@@ -1,0 +1,54 @@
+//! Which code serves an allreduce.
+
+use std::fmt;
+
+use tributary_sys as sys;
+
+use crate::error::text;
+
+/// Which code serves an allreduce; on `host` only `Auto`. All ranks pass the same.
+/// [`CallOptions::variant`](crate::CallOptions::variant) takes one; the header's PEERS says what each
+/// is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Variant {
+    /// By a fixed table, which is the same on all ranks.
+    #[default]
+    Auto,
+    /// NCCL.
+    Nccl,
+    /// Each rank stores its part into memory of its peers: for small calls.
+    Push,
+    /// Each rank reads the parts of all where they lie; not in place.
+    OneShot,
+    /// Each rank reads its share of all parts, and writes it to all results.
+    TwoShot,
+}
+
+impl Variant {
+    /// All variants.
+    pub const ALL: &'static [Variant] =
+        &[Variant::Auto, Variant::Nccl, Variant::Push, Variant::OneShot, Variant::TwoShot];
+
+    /// Returns the name, such as `"two_shot"`.
+    pub fn name(self) -> &'static str {
+        // SAFETY: trib_variant_name gives a string for every number, and it lives for ever.
+        unsafe { text(sys::trib_variant_name(self.raw())) }
+    }
+
+    pub(crate) const fn raw(self) -> sys::trib_variant {
+        match self {
+            Variant::Auto => sys::TRIB_VARIANT_AUTO,
+            Variant::Nccl => sys::TRIB_VARIANT_NCCL,
+            Variant::Push => sys::TRIB_VARIANT_PUSH,
+            Variant::OneShot => sys::TRIB_VARIANT_ONE_SHOT,
+            Variant::TwoShot => sys::TRIB_VARIANT_TWO_SHOT,
+        }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
