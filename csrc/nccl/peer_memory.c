@@ -1,6 +1,8 @@
 /* Device memory of one rank that other devices read and write, too. */
 #include "csrc/nccl/peer_memory.h"
 
+#include <cuda_runtime_api.h>
+
 #include "csrc/nccl/device.h"
 
 static bool has_driver(void)
@@ -12,18 +14,20 @@ static bool has_driver(void)
            driver->mem_set_access != NULL;
 }
 
-static CUmemAllocationProp properties(int32_t device)
+static CUmemAllocationProp properties(int32_t device, bool exported)
 {
     CUmemAllocationProp found = {0};
     found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     found.location.id = tri_nccl_cu_device(device);
+    if (exported)
+        found.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return found;
 }
 
 size_t tri_nccl_peer_granularity(int32_t device)
 {
-    const CUmemAllocationProp wanted = properties(device);
+    const CUmemAllocationProp wanted = properties(device, false);
     size_t bytes = 0;
     if (!has_driver() || tri_nccl_driver.mem_granularity(
                              &bytes, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS)
@@ -49,26 +53,66 @@ static CUresult map(const struct tri_nccl_peer_memory *memory, const int32_t *de
     return result;
 }
 
-CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
-                             int32_t at, size_t bytes)
+/* Reserve addresses for `memory`, which has a handle, and map it for all devices; or release the handle. */
+static CUresult place(struct tri_nccl_peer_memory *out, struct tri_nccl_peer_memory memory,
+                      const int32_t *devices, int32_t n)
 {
-    const CUmemAllocationProp wanted = properties(devices[at]);
-    struct tri_nccl_peer_memory memory = {.bytes = bytes};
-    *out = (struct tri_nccl_peer_memory){0};
-    CUresult result = tri_nccl_driver.mem_create(&memory.handle, bytes, &wanted, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = tri_nccl_driver.mem_reserve(&memory.address, bytes, 0, 0, 0);
+    CUresult result = tri_nccl_driver.mem_reserve(&memory.address, memory.bytes, 0, 0, 0);
     if (result == CUDA_SUCCESS) {
         result = map(&memory, devices, n);
         if (result != CUDA_SUCCESS)
-            (void)tri_nccl_driver.mem_unreserve(memory.address, bytes);
+            (void)tri_nccl_driver.mem_unreserve(memory.address, memory.bytes);
     }
     if (result == CUDA_SUCCESS)
         *out = memory;
     else
         (void)tri_nccl_driver.mem_release(memory.handle);
     return result;
+}
+
+static CUresult create(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
+                       int32_t at, size_t bytes, bool exported)
+{
+    const CUmemAllocationProp wanted = properties(devices[at], exported);
+    struct tri_nccl_peer_memory memory = {.bytes = bytes};
+    *out = (struct tri_nccl_peer_memory){0};
+    const CUresult result = tri_nccl_driver.mem_create(&memory.handle, bytes, &wanted, 0);
+    return result == CUDA_SUCCESS ? place(out, memory, devices, n) : result;
+}
+
+CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
+                             int32_t at, size_t bytes)
+{
+    return create(out, devices, n, at, bytes, false);
+}
+
+bool tri_nccl_peer_can_export(void)
+{
+    return tri_nccl_driver.mem_export != NULL && tri_nccl_driver.mem_import != NULL;
+}
+
+CUresult tri_nccl_peer_export(struct tri_nccl_peer_memory *out, int *out_fd, int32_t device,
+                              size_t bytes)
+{
+    const CUresult made = create(out, &device, 1, 0, bytes, true);
+    if (made != CUDA_SUCCESS)
+        return made;
+    const CUresult result = tri_nccl_driver.mem_export(out_fd, out->handle,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS)
+        tri_nccl_peer_free(out);
+    return result;
+}
+
+CUresult tri_nccl_peer_import(struct tri_nccl_peer_memory *out, int fd, int32_t device,
+                              size_t bytes)
+{
+    struct tri_nccl_peer_memory memory = {.bytes = bytes};
+    *out = (struct tri_nccl_peer_memory){0};
+    const CUresult result = tri_nccl_driver.mem_import(
+        &memory.handle, (void *)(uintptr_t)fd, /* NOLINT: as the driver has it */
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return result == CUDA_SUCCESS ? place(out, memory, &device, 1) : result;
 }
 
 void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory)
@@ -79,6 +123,20 @@ void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory)
     (void)tri_nccl_driver.mem_unreserve(memory->address, memory->bytes);
     (void)tri_nccl_driver.mem_release(memory->handle);
     memory->address = 0;
+}
+
+bool tri_nccl_is_nvlink(int32_t from, int32_t to)
+{
+    int atomics = 0;
+    return cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) ==
+               cudaSuccess &&
+           atomics != 0;
+}
+
+bool tri_nccl_reaches(int32_t from, int32_t to)
+{
+    int can = 0;
+    return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }
 
 bool tri_nccl_peers_map(const void *address)

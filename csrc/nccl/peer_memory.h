@@ -1,7 +1,8 @@
 /* Device memory of one rank that other devices read and write, too.
  *
  * It is mapped by the driver's functions for virtual memory: making it waits for no work on any device,
- * and nothing else of the devices becomes accessible. It has the same address on all of them. */
+ * and nothing else of the devices becomes accessible. It has the same address on all devices of a process.
+ * Other processes map it at addresses of their own; then it is freed when none of them maps it any more. */
 #ifndef TRI_NCCL_PEER_MEMORY_H
 #define TRI_NCCL_PEER_MEMORY_H
 
@@ -23,8 +24,24 @@ size_t tri_nccl_peer_granularity(int32_t device);
  * context is current, as for free. CUDA_SUCCESS, or nothing is allocated. */
 CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
                              int32_t at, size_t bytes);
-/* No device uses it any more. */
+
+/* Does the driver let other processes map it? */
+bool tri_nccl_peer_can_export(void);
+/* Allocate on `device`, map for it alone, and let other processes map it to whom the caller, whose it
+ * becomes, hands *out_fd. */
+CUresult tri_nccl_peer_export(struct tri_nccl_peer_memory *out, int *out_fd, int32_t device,
+                              size_t bytes);
+/* Map for `device` what another process has exported with that size. The descriptor stays the caller's. */
+CUresult tri_nccl_peer_import(struct tri_nccl_peer_memory *out, int fd, int32_t device,
+                              size_t bytes);
+
+/* No device of this process uses it any more. */
 void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory);
+
+/* Can a device access another one's memory, and is that over NVLink? It has atomic operations, PCI Express
+ * has none. */
+bool tri_nccl_reaches(int32_t from, int32_t to);
+bool tri_nccl_is_nvlink(int32_t from, int32_t to);
 
 /* Is there memory of cudaMalloc at `address`, of the current context? Then every device maps it that has
  * access to the current one. (Not memory of pools, and not what the driver's functions have mapped.) */
