@@ -1,4 +1,4 @@
-/* Small calls by the push kernels, inside one process: allreduces, reduce_scatters, allgathers and
+/* Small calls by the push kernels, inside one host: allreduces, reduce_scatters, allgathers and
  * broadcasts. The barrier is an allreduce of one element. */
 #ifndef TRI_NCCL_PUSH_H
 #define TRI_NCCL_PUSH_H
@@ -23,6 +23,9 @@ trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
  * does not tell that they have ended. The communicator was aborted, or its calls have ended, and no graph
  * repeats them. */
 void tri_nccl_push_free(struct tri_nccl_local *local);
+
+/* Has the user told NCCL that devices do not reach each other (NCCL_P2P_DISABLE)? Then it is so here, too. */
+bool tri_nccl_push_forbidden(void);
 
 /* Bytes of the rank's device that push and pull have; without them 0. */
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport);

@@ -1,4 +1,4 @@
-/* What push.c and push_trial.c share: the memory of a communicator's push, and a launch in it.
+/* What the files of push share: its memory, and a launch in it.
  *
  * There are two lanes, each with a scratch and a control of its own on every rank: calls that run, and
  * those that graphs captured. So a replay may run beside a call that no graph captured. */
@@ -34,31 +34,63 @@ struct tri_nccl_push {
     struct tri_nccl_pull *pull; /* NULL: there is none */
 };
 
-/* All ranks, by rank. */
+/* By rank. Those of other processes have neither. */
 struct tri_nccl_push_ranks {
-    struct tri_transport *of[TRI_PUSH_RANKS];
+    struct tri_transport *of[TRI_PUSH_RANKS]; /* NULL: in another process */
     int32_t devices[TRI_PUSH_RANKS];
     struct tri_nccl_device_guard *guard;
 };
 
-/* push.c. The rank's device becomes current. */
-bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank);
+/* ----------------------------------------------------------------------------------------- push.c */
+
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank,
                             enum tri_nccl_lane lane);
 trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
                                  enum tri_nccl_lane lane, const struct tri_call *call,
                                  uint32_t *abort_flag, uint64_t patience_ns);
 
+/* ---------------------------------------------------------------------------------- push_memory.c */
+
+/* The rank's device becomes current. */
+bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank);
+
+/* Set the capacity of a push of push->size ranks whose scratch takes at most `budget` bytes of a device;
+ * `nvlink`: between every two of them. Returns the size of the scratch of a rank, a multiple of
+ * `granularity`; 0: nothing fits. */
+size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, size_t budget,
+                             bool nvlink);
+
+/* Allocate push->own[rank] on the current device. */
+cudaError_t tri_nccl_push_alloc_own(struct tri_nccl_push *push, int32_t rank);
+
+/* Of the ranks of this process: make scratch as it is before the first call; and let their calls have an
+ * order, from the first one on. */
+cudaError_t tri_nccl_push_empty(const struct tri_nccl_push *push,
+                                const struct tri_nccl_push_ranks *ranks);
+cudaError_t tri_nccl_push_make_orders(const struct tri_nccl_push *push,
+                                      const struct tri_nccl_push_ranks *ranks);
+
+/* Free what is there of its memory, but not `push`. Some device is current. */
+void tri_nccl_push_release(struct tri_nccl_push *push);
+
+/* How large it is, for debugging. */
+void tri_nccl_push_log(const struct tri_nccl_push *push);
+
+/* ----------------------------------------------------------------------------------- push_trial.c */
+
 /* A launch of the trial's call of `rank`, whose device is current. */
 typedef trib_status tri_nccl_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
                                     const struct tri_call *call, uint32_t *abort_flag,
                                     uint64_t patience_ns);
 
-/* push_trial.c. Make `own` of all ranks as it is before the first call, then one allreduce of all ranks in
- * each lane, by `launch` with `of`: some drivers report that devices reach each other, and lose what
- * they write. NULL, or what went wrong. */
+/* Make `own` of the ranks of this process as it is before the first call, then one allreduce of all ranks
+ * in each lane, by `launch` with `of`: some drivers report that devices reach each other, and lose what
+ * they write. NULL, or what went wrong. No kernel of this process runs any more then. */
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
                               const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
                               const void *of, uint32_t *abort_flag);
+
+/* push.c: that of push, which is `of`. */
+tri_nccl_launch tri_nccl_push_tried;
 
 #endif

@@ -17,13 +17,13 @@ struct trial {
     uint32_t *abort_flag;
 };
 
-static cudaError_t prepare(const struct tri_nccl_push *push, int32_t rank, cudaStream_t stream)
+static cudaError_t prepare(const struct trial *trial, int32_t rank, cudaStream_t stream)
 {
     struct tri_nccl_push_own own[TRI_NCCL_LANES] = {0};
     for (int32_t lane = 0; lane < TRI_NCCL_LANES; lane++)
         fill(own[lane].sent, (rank + 1) * (lane + 1));
     const cudaError_t error =
-        cudaMemcpyAsync(push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
+        cudaMemcpyAsync(trial->push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
@@ -69,29 +69,51 @@ static cudaError_t end(const struct tri_nccl_push *push, int32_t rank, cudaStrea
     return error;
 }
 
+/* `step` on every rank of this process, up to the first that fails. */
+static cudaError_t on_each(const struct trial *trial, const struct tri_nccl_push_ranks *ranks,
+                           cudaError_t (*step)(const struct trial *trial, int32_t rank,
+                                               cudaStream_t stream))
+{
+    cudaError_t error = cudaSuccess;
+    for (int32_t i = 0; i < trial->push->size && error == cudaSuccess; i++)
+        if (ranks->of[i] != NULL)
+            error = tri_nccl_push_switch(ranks, i) ? step(trial, i, ranks->of[i]->stream)
+                                                   : cudaErrorUnknown;
+    return error;
+}
+
+/* Of all of them, whatever happens. */
+static cudaError_t end_all(const struct trial *trial, const struct tri_nccl_push_ranks *ranks,
+                           bool *out_right)
+{
+    cudaError_t error = cudaSuccess;
+    *out_right = true;
+    for (int32_t i = 0; i < trial->push->size; i++) {
+        bool own = false;
+        if (ranks->of[i] == NULL)
+            continue;
+        const cudaError_t ended = tri_nccl_push_switch(ranks, i)
+                                      ? end(trial->push, i, ranks->of[i]->stream, &own)
+                                      : cudaErrorUnknown;
+        error = error == cudaSuccess ? ended : error;
+        *out_right = *out_right && own;
+    }
+    return error;
+}
+
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
                               const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
                               const void *of, uint32_t *abort_flag)
 {
     const struct trial trial = {push, launch, of, abort_flag};
-    cudaError_t error = cudaSuccess;
     bool right = true;
-    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
-        error = tri_nccl_push_switch(ranks, i) ? prepare(push, i, ranks->of[i]->stream)
-                                               : cudaErrorUnknown;
-    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
-        error = tri_nccl_push_switch(ranks, i) ? start(&trial, i, ranks->of[i]->stream)
-                                               : cudaErrorUnknown;
+    cudaError_t error = on_each(&trial, ranks, prepare);
+    if (error == cudaSuccess)
+        error = on_each(&trial, ranks, start);
     if (error != cudaSuccess) /* whoever has started waits for nobody */
         __atomic_store_n(abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
-    for (int32_t i = 0; i < push->size; i++) {
-        bool own = false;
-        const cudaError_t ended = tri_nccl_push_switch(ranks, i)
-                                      ? end(push, i, ranks->of[i]->stream, &own)
-                                      : cudaErrorUnknown;
-        error = error == cudaSuccess ? ended : error;
-        right = right && own;
-    }
+    const cudaError_t ended = end_all(&trial, ranks, &right);
+    error = error == cudaSuccess ? ended : error;
     if (error != cudaSuccess)
         return cudaGetErrorString(error);
     return right ? NULL : "what one device writes to another does not arrive";

@@ -1,0 +1,155 @@
+/* The memory of push on the devices of the ranks: how large it is, and when it is freed. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "csrc/base/debug.h"
+#include "csrc/base/environment.h"
+#include "csrc/base/log.h"
+#include "csrc/nccl/pull.h"
+#include "csrc/nccl/push.h"
+#include "csrc/nccl/push_inside.h"
+
+enum { KIB = 1024 };
+
+bool tri_nccl_push_forbidden(void)
+{
+    return tri_environment_asks("NCCL_P2P_DISABLE");
+}
+
+/* ------------------------------------------------------------------------------------- what fits */
+
+/* Up to how many bytes an allreduce by push is ahead of NCCL: a rank sends all of its part to each peer, so
+ * the fewer the more there are. Of the other kinds it is what a rank sends in all, and a copy sends twice
+ * its bytes. Allreduces are measured with 2 GPUs over NVLink; the rest is estimates that err towards NCCL. */
+static size_t ahead_bytes(int32_t size, bool nvlink)
+{
+    if (!nvlink)
+        return (size_t)64 * KIB;
+    return size == 2 ? (size_t)2048 * KIB : size <= 4 ? (size_t)512 * KIB : (size_t)256 * KIB;
+}
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, size_t budget,
+                             bool nvlink)
+{
+    const size_t lanes_bytes = TRI_NCCL_LANES * tri_push_scratch_bytes(push->size, 1);
+    const size_t fits = budget / granularity * granularity / lanes_bytes;
+    const size_t ahead = ahead_bytes(push->size, nvlink) / TRI_PUSH_CHUNK;
+    push->capacity = fits < ahead ? fits : ahead;
+    return round_up(push->capacity * lanes_bytes, granularity);
+}
+
+/* ---------------------------------------------------------------------------------------- setup */
+
+bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank)
+{
+    return tri_nccl_switch_device(ranks->guard, ranks->devices[rank]) == TRIB_OK;
+}
+
+cudaError_t tri_nccl_push_alloc_own(struct tri_nccl_push *push, int32_t rank)
+{
+    return cudaMalloc((void **)&push->own[rank], TRI_NCCL_LANES * sizeof(struct tri_nccl_push_own));
+}
+
+cudaError_t tri_nccl_push_empty(const struct tri_nccl_push *push,
+                                const struct tri_nccl_push_ranks *ranks)
+{
+    cudaError_t error = cudaSuccess;
+    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++) {
+        if (ranks->of[i] == NULL)
+            continue;
+        if (!tri_nccl_push_switch(ranks, i))
+            return cudaErrorUnknown;
+        const cudaStream_t stream = ranks->of[i]->stream;
+        error = cudaMemsetAsync(tri_nccl_push_scratch(push, i, TRI_NCCL_RUNS), TRI_PUSH_EMPTY_BYTE,
+                                push->scratch[i].bytes, stream);
+        error = error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+    }
+    return error;
+}
+
+cudaError_t tri_nccl_push_make_orders(const struct tri_nccl_push *push,
+                                      const struct tri_nccl_push_ranks *ranks)
+{
+    cudaError_t error = cudaSuccess;
+    for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
+        if (ranks->of[i] != NULL)
+            error = tri_nccl_push_switch(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order)
+                                                   : cudaErrorUnknown;
+    return error;
+}
+
+static uint64_t bytes_of(const struct tri_nccl_push *push, int32_t rank)
+{
+    return push->scratch[rank].bytes + TRI_NCCL_LANES * sizeof *push->own[rank] +
+           (push->pull != NULL ? TRI_NCCL_PULL_BYTES : 0);
+}
+
+uint64_t tri_nccl_push_bytes(const struct tri_transport *transport)
+{
+    return transport->push == NULL ? 0 : bytes_of(transport->push, transport->rank);
+}
+
+void tri_nccl_push_log(const struct tri_nccl_push *push)
+{
+    if (tri_debug())
+        tri_log(TRIB_LOG_INFO,
+                "allocated %" PRIu64
+                " bytes on the device of each of %d ranks, by which they reach each other",
+                bytes_of(push, 0), (int)push->size);
+}
+
+/* -------------------------------------------------------------------------------------- the end */
+
+void tri_nccl_push_release(struct tri_nccl_push *push)
+{
+    tri_nccl_pull_free(push->pull);
+    for (int32_t i = 0; i < push->size; i++) {
+        tri_nccl_peer_free(&push->scratch[i]);
+        if (push->own[i] != NULL)
+            (void)cudaFree(push->own[i]);
+    }
+}
+
+/* False: nobody knows. */
+static bool wait_for_rank(const struct tri_transport *rank, struct tri_nccl_device_guard *guard)
+{
+    return !rank->order.lost && tri_nccl_switch_device(guard, rank->device) == TRIB_OK &&
+           tri_nccl_order_wait(&rank->order, rank->stream) == cudaSuccess &&
+           cudaStreamSynchronize(rank->stream) == cudaSuccess;
+}
+
+/* Its kernels may still run: they read the abort flag, too. */
+static void keep_memory(const struct tri_nccl_local *local)
+{
+    tri_nccl_pull_keep(local->push->pull);
+    tri_abort_keep_flag(local->state);
+    tri_log(TRIB_LOG_WARN,
+            "memory by which %d ranks reach each other is never freed: CUDA does not tell whether "
+            "their calls have ended",
+            (int)local->ranks->size);
+}
+
+void tri_nccl_push_free(struct tri_nccl_local *local)
+{
+    struct tri_nccl_device_guard guard;
+    struct tri_nccl_push *push = local->push;
+    if (push == NULL)
+        return;
+    bool ended = tri_nccl_push_device(&guard, local->ranks->device) == TRIB_OK;
+    const bool pushed = ended;
+    for (const struct tri_transport *rank = local->ranks; rank != NULL && ended; rank = rank->next)
+        ended = wait_for_rank(rank, &guard);
+    if (ended)
+        tri_nccl_push_release(push);
+    else
+        keep_memory(local);
+    if (pushed)
+        tri_nccl_pop_device(&guard);
+    free(push);
+    local->push = NULL;
+}
