@@ -54,6 +54,7 @@ struct tri_transport {
     /* push.c: serves small calls; the same for all local ranks. NULL: NCCL serves all. Written
      * before the owner has the rank. */
     const struct tri_nccl_push *push;
+    struct tri_nccl_push *sharing; /* push_share.c: not yet used; only its owner has it */
     /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set
      * under local->lock; NULL before, and with one rank. `left`, guarded by local->lock: no more
      * calls follow. */

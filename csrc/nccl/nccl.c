@@ -155,6 +155,7 @@ static const struct tri_transport_ops transport_ops = {
     .rank = rank_of,
     .size = size_of,
     .here = here,
+    .share = &tri_nccl_push_share,
     .peer_bytes = tri_nccl_push_bytes,
     .abort_state = abort_state,
     .abort_flag = abort_flag,

@@ -19,6 +19,9 @@ struct tri_nccl_push;
  * of an abort. The caller is registered with the abort state. */
 trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
 
+/* The same for ranks that each have a process of their own. */
+extern const struct tri_share_ops tri_nccl_push_share;
+
 /* Wait for the queued calls of all ranks of `local`, then free it; or keep its memory for ever, if CUDA
  * does not tell that they have ended. The communicator was aborted, or its calls have ended, and no graph
  * repeats them. */
