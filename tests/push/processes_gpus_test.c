@@ -1,0 +1,338 @@
+/* Push between processes, a rank and a GPU each: rows of calls of every kind that it serves, eager and
+ * captured, beside larger ones of NCCL; a rank that is late, one that ends early, and one that is killed.
+ *   processes_gpus_test [ROUNDS]   of CALLS calls, 100 unless it is given */
+#define _DEFAULT_SOURCE
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/check.h"
+#include "tests/children.h"
+#include "tests/conformance/cuda_must.h"
+
+enum {
+    RANKS = 8,
+    CALLS = 64,     /* whose results are looked at together */
+    MOST = 1 << 13, /* elements of a rank's part */
+    LARGE = 3 << 20,
+    DEADLINE_MS = 120000,
+    PLENTY_MS = 60000,
+    DEATH_MS = 20000
+};
+
+/* What the processes of a case share. */
+struct shared {
+    trib_id id;
+    int rounds;
+    bool alone, captured; /* each sees its own GPU only; calls are captured, and replayed */
+    bool reach;           /* the GPUs do */
+    _Atomic int made, met;
+};
+
+struct rank {
+    const struct shared *shared;
+    int rank, size;
+    trib_comm *comm;
+    cudaStream_t stream;
+    uint32_t *send, *recv; /* RANKS * MOST; CALLS of these */
+    uint32_t *image;       /* of recv */
+};
+
+/* ---- calls */
+
+struct call {
+    int kind; /* allreduce, reduce_scatter, allgather, broadcast */
+    int root;
+    size_t at, count;
+};
+
+/* The same numbers in all processes. */
+static uint32_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+static struct call draw_call(uint64_t *state, int size)
+{
+    struct call call = {.kind = (int)(draw(state) % 4),
+                        .root = (int)(draw(state) % (uint32_t)size)};
+    call.count = draw(state) % 4 == 0 ? 1 + draw(state) % MOST : 1 + draw(state) % 64;
+    call.at = draw(state) % (MOST - call.count + 1);
+    return call;
+}
+
+/* Element `i` of what the rank sends. */
+static uint32_t input(int rank, size_t i)
+{
+    return (uint32_t)(i * 2654435761u) ^ ((uint32_t)rank + 1) * 40503u;
+}
+
+static uint32_t sum_of(int size, size_t i)
+{
+    uint32_t sum = 0;
+    for (int r = 0; r < size; r++)
+        sum += input(r, i);
+    return sum;
+}
+
+static trib_status make(const struct rank *r, const struct call *call, uint32_t *recv)
+{
+    const uint32_t *send = r->send + call->at;
+    switch (call->kind) {
+    case 0:
+        return trib_allreduce(r->comm, send, recv, call->count, TRIB_U32, TRIB_SUM, r->stream);
+    case 1:
+        return trib_reduce_scatter(r->comm, send, recv, call->count, TRIB_U32, TRIB_SUM, r->stream);
+    case 2:
+        return trib_allgather(r->comm, send, recv, call->count, TRIB_U32, r->stream);
+    default:
+        return trib_broadcast(r->comm, send, recv, call->count, TRIB_U32, call->root, r->stream);
+    }
+}
+
+/* Element `i` of the call's result on the rank. */
+static uint32_t expected(const struct rank *r, const struct call *call, size_t i)
+{
+    switch (call->kind) {
+    case 0:
+        return sum_of(r->size, call->at + i);
+    case 1:
+        return sum_of(r->size, call->at + (size_t)r->rank * call->count + i);
+    case 2:
+        return input((int)(i / call->count), call->at + i % call->count);
+    default:
+        return input(call->root, call->at + i);
+    }
+}
+
+static bool is_right(const struct rank *r, const struct call *call, const uint32_t *found)
+{
+    const size_t n = call->kind == 2 ? call->count * (size_t)r->size : call->count;
+    for (size_t i = 0; i < n; i++)
+        if (found[i] != expected(r, call, i))
+            return CHECK_MSG(false,
+                             "rank %d: kind %d of %zu elements: element %zu is %08x, not %08x",
+                             r->rank, call->kind, call->count, i, found[i], expected(r, call, i));
+    return true;
+}
+
+/* ---- a process */
+
+static size_t slot(const struct rank *r)
+{
+    return (size_t)r->size * MOST;
+}
+
+static bool open_rank(struct rank *r, struct shared *shared, int index, int n)
+{
+    const int32_t device = shared->alone ? 0 : index;
+    char own[16];
+    *r = (struct rank){.shared = shared, .rank = index, .size = n};
+    (void)snprintf(own, sizeof own, "%d", index);
+    if (shared->alone)
+        (void)setenv("CUDA_VISIBLE_DEVICES", own, 1);
+    if (index == 0)
+        CHECK_OK(trib_id_create(&shared->id, "nccl"));
+    children_meet(&shared->made, n);
+    MUST(cudaSetDevice(device));
+    MUST(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking));
+    MUST(cudaMalloc((void **)&r->send, slot(r) * sizeof *r->send));
+    MUST(cudaMalloc((void **)&r->recv, CALLS * slot(r) * sizeof *r->recv));
+    r->image = malloc(CALLS * slot(r) * sizeof *r->image);
+    for (size_t i = 0; i < slot(r); i++)
+        r->image[i] = input(index, i);
+    MUST(cudaMemcpyAsync(r->send, r->image, slot(r) * sizeof *r->send, cudaMemcpyHostToDevice,
+                         r->stream));
+    MUST(cudaStreamSynchronize(r->stream));
+    return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, NULL));
+}
+
+static void close_rank(struct rank *r)
+{
+    CHECK_OK(trib_comm_destroy(r->comm));
+    MUST(cudaFree(r->send));
+    MUST(cudaFree(r->recv));
+    MUST(cudaStreamDestroy(r->stream));
+    free(r->image);
+}
+
+/* By the memory that it has for that. */
+static bool is_served(const struct rank *r)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    return CHECK_OK(trib_comm_memory(&memory, r->comm)) && memory.peer_bytes > 0;
+}
+
+static void make_all(const struct rank *r, const struct call *calls)
+{
+    for (size_t i = 0; i < CALLS; i++)
+        CHECK_OK(make(r, &calls[i], r->recv + i * slot(r)));
+}
+
+static void replay_all(const struct rank *r, const struct call *calls)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    MUST(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
+    make_all(r, calls);
+    MUST(cudaStreamEndCapture(r->stream, &graph));
+    MUST(cudaGraphInstantiate(&ready, graph, 0));
+    for (int i = 0; i < 3; i++)
+        MUST(cudaGraphLaunch(ready, r->stream));
+    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    MUST(cudaGraphExecDestroy(ready));
+    MUST(cudaGraphDestroy(graph));
+}
+
+/* One round; some ranks are late. */
+static bool run_round(const struct rank *r, uint64_t *state, uint64_t *own)
+{
+    struct call calls[CALLS];
+    const size_t bytes = CALLS * slot(r) * sizeof *r->recv;
+    for (size_t i = 0; i < CALLS; i++)
+        calls[i] = draw_call(state, r->size);
+    MUST(cudaMemsetAsync(r->recv, 0xa5, bytes, r->stream));
+    if (draw(own) % 4 == 0)
+        (void)usleep(draw(own) % 3000);
+    if (r->shared->captured)
+        replay_all(r, calls);
+    else
+        make_all(r, calls);
+    MUST(cudaMemcpyAsync(r->image, r->recv, bytes, cudaMemcpyDeviceToHost, r->stream));
+    bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    for (size_t i = 0; i < CALLS && good; i++)
+        good = is_right(r, &calls[i], r->image + i * slot(r));
+    return good;
+}
+
+/* NCCL's, between those of push: their order holds. */
+static void add_large(const struct rank *r)
+{
+    uint32_t *data = NULL, found[2] = {0};
+    MUST(cudaMalloc((void **)&data, (size_t)LARGE * sizeof *data));
+    MUST(cudaMemsetAsync(data, 1, (size_t)LARGE * sizeof *data, r->stream));
+    CHECK_OK(trib_allreduce(r->comm, data, data, LARGE, TRIB_U32, TRIB_SUM, r->stream));
+    CHECK_OK(trib_allreduce(r->comm, data, data, 1, TRIB_U32, TRIB_SUM, r->stream));
+    MUST(cudaMemcpyAsync(found, data, sizeof found, cudaMemcpyDeviceToHost, r->stream));
+    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    const uint32_t one = 0x01010101u * (uint32_t)r->size;
+    CHECK_MSG(found[0] == one * (uint32_t)r->size && found[1] == one, "%08x %08x", found[0],
+              found[1]);
+    MUST(cudaFree(data));
+}
+
+static void run_rounds(int index, int n, void *argument)
+{
+    struct shared *shared = argument;
+    struct rank r;
+    uint64_t state = 1, own = (uint64_t)index + 1;
+    if (!open_rank(&r, shared, index, n))
+        return;
+    CHECK_MSG(is_served(&r) == shared->reach, "rank %d: is there memory for peers: %d", index,
+              !shared->reach);
+    bool good = true;
+    for (int i = 0; i < shared->rounds && good; i++)
+        good = run_round(&r, &state, &own);
+    add_large(&r);
+    if (index == 0)
+        (void)usleep(200000); /* the others have closed, and their memory is still mapped here */
+    close_rank(&r);
+}
+
+/* The last rank is killed while the others wait for it. */
+static void run_killed(int index, int n, void *argument)
+{
+    struct shared *shared = argument;
+    struct rank r;
+    const struct call call = {.count = 16};
+    if (!open_rank(&r, shared, index, n))
+        return;
+    CHECK_OK(make(&r, &call, r.recv));
+    CHECK_OK(trib_comm_wait(r.comm, r.stream, PLENTY_MS));
+    children_meet(&shared->met, n);
+    if (index == n - 1)
+        (void)raise(SIGKILL);
+    CHECK_OK(make(&r, &call, r.recv));
+    const double begun = check_now_ms();
+    CHECK_STATUS(trib_comm_wait(r.comm, r.stream, PLENTY_MS), TRIB_ERR_CLOSED);
+    CHECK_MSG(check_now_ms() - begun < DEATH_MS, "it took %.0f ms", check_now_ms() - begun);
+    MUST(cudaStreamSynchronize(r.stream)); /* the kernel has ended, too */
+    (void)trib_comm_destroy(r.comm);
+}
+
+/* ---- cases */
+
+struct machine {
+    int gpus;
+    bool reach; /* each GPU every other one */
+};
+
+static void look(int index, int n, void *argument)
+{
+    struct machine *machine = argument;
+    (void)index, (void)n;
+    machine->reach = true;
+    if (cudaGetDeviceCount(&machine->gpus) != cudaSuccess)
+        machine->gpus = 0;
+    for (int i = 0; i < machine->gpus; i++)
+        for (int j = 0; j < machine->gpus; j++) {
+            int can = 1;
+            if (i != j)
+                MUST(cudaDeviceCanAccessPeer(&can, i, j));
+            machine->reach = machine->reach && can != 0;
+        }
+}
+
+static void run_case(const struct machine *machine, int size, int rounds, bool alone, bool captured)
+{
+    struct child_end ends[CHILDREN_MAX];
+    struct shared *shared = children_share(sizeof *shared);
+    shared->rounds = rounds;
+    shared->alone = alone;
+    shared->captured = captured;
+    shared->reach = machine->reach;
+    check_begin("%d processes, %d rounds of calls%s%s", size, rounds, captured ? ", replayed" : "",
+                alone ? ", each sees its own GPU only" : "");
+    children_run(ends, size, DEADLINE_MS, run_rounds, shared);
+    for (int i = 0; i < size; i++)
+        children_check(&ends[i], i);
+    check_end();
+    children_unshare(shared, sizeof *shared);
+}
+
+static void run_killed_case(const struct machine *machine, int size)
+{
+    struct child_end ends[CHILDREN_MAX];
+    struct shared *shared = children_share(sizeof *shared);
+    shared->reach = machine->reach;
+    check_begin("%d processes, one is killed", size);
+    children_run(ends, size, DEADLINE_MS, run_killed, shared);
+    for (int i = 0; i < size - 1; i++)
+        children_check(&ends[i], i);
+    CHECK(ends[size - 1].signal == SIGKILL && !ends[size - 1].late);
+    check_end();
+    children_unshare(shared, sizeof *shared);
+}
+
+int main(int argc, char **argv)
+{
+    struct child_end end;
+    const int rounds = argc > 1 ? atoi(argv[1]) : 100;
+    struct machine *machine = children_share(sizeof *machine);
+    children_run(&end, 1, PLENTY_MS, look, machine);
+    if (machine->gpus < 2)
+        check_skip("push between processes: there are %d GPUs", machine->gpus);
+    for (int size = 2; size <= machine->gpus && size <= RANKS; size++) {
+        run_case(machine, size, rounds, false, false);
+        run_case(machine, size, rounds / 10 + 1, false, true);
+        run_case(machine, size, rounds / 10 + 1, true, false);
+        run_killed_case(machine, size);
+    }
+    children_unshare(machine, sizeof *machine);
+    return check_finish("processes_gpus_test");
+}
