@@ -91,9 +91,10 @@
  *  What live graphs delay is told at trib_abort_state and trib_comm_close; a communicator of one rank
  *  waits for none.
  *
- *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are in this process, on GPUs that reach each
- *  other's memory, kernels of the library serve small allreduces, reduce_scatters, allgathers and
- *  broadcasts: each rank stores its part straight into memory of its peers. That serves lists,
+ *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are on GPUs of one host that reach each other's
+ *  memory, and all in one process or each in a process of its own, kernels of the library serve small
+ *  allreduces, reduce_scatters, allgathers and broadcasts: each rank stores its part straight into memory
+ *  of its peers. That serves lists,
  *  averages and the barrier, too, whose messages are small enough: allreduces up to 2 MiB with 2 GPUs
  *  over NVLink, 512 KiB with 4, 256 KiB with 8, 64 KiB over PCI Express, half of that for f64 and
  *  integers; of a reduce_scatter all that a rank sends to the others may be as much; of an allgather
@@ -102,12 +103,16 @@
  *  several in one batch, sends and receives, and communicators that were adopted, or split from
  *  such. Every rank reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG
  *  is the sum divided by the number of ranks; copies keep every bit. When the communicator
- *  is made, every pair of GPUs is tried; where that fails, NCCL serves all, and the log (TRIB_LOG_INFO)
- *  says why. Aborts end these kernels within some 20 us.
+ *  is made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all,
+ *  and the log (TRIB_LOG_INFO) says why. Aborts end these kernels within some 20 us.
  *
- *  With 2 GPUs over NVLink and 24 MiB or more of `peer_bytes`, allreduces from 1 MiB on that are not
- *  small do not reach NCCL either: each rank reduces half of the elements, which it reads and writes
- *  where all ranks have them. For that the GPUs are given access to each other's memory
+ *  Processes hand each other that memory over the side channel (see below), so NCCL serves those that have
+ *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
+ *  its own GPU alone (CUDA_VISIBLE_DEVICES) takes the limit of PCI Express, for all ranks.
+ *
+ *  With 2 GPUs in one process, over NVLink, and 24 MiB or more of `peer_bytes`, allreduces from 1 MiB on
+ *  that are not small do not reach NCCL either: each rank reduces half of the elements, which it reads and
+ *  writes where all ranks have them. For that the GPUs are given access to each other's memory
  *  (cudaDeviceEnablePeerAccess), which stays as long as the process: do not disable it. A buffer that
  *  cudaMalloc did not make, on any rank, sends the call through memory of the library instead, which
  *  is slower. At most two communicators on a GPU have this. When a rank's call has ended, after an abort
@@ -119,7 +124,8 @@
  *
  *  SIDE CHANNEL.  If the ranks of a communicator are in several processes, creating it (create,
  *  split, shrink) also connects every two of them that are in different processes: by a Unix socket
- *  inside a host, by TCP between hosts. It carries no tensor data. Over it a rank hears at once that
+ *  inside a host, by TCP between hosts. It carries no tensor data, but the descriptors by which ranks of a
+ *  host map each other's memory (PEERS). Over it a rank hears at once that
  *  another process has died (which ends the communicator with TRIB_ERR_CLOSED and a detail that
  *  names rank, process, host and signal; a host that vanishes takes 25 s), that the communicator has
  *  ended elsewhere (with the status and the detail of that process), and that a rank has closed
