@@ -22,7 +22,7 @@ static void close_rank(int rank, int size, void *argument)
 
 struct releasing {
     struct closing *closing;
-    struct push_held *held;
+    struct fake_held *held;
 };
 
 static void close_or_release(int rank, int size, void *argument)
@@ -32,7 +32,7 @@ static void close_or_release(int rank, int size, void *argument)
         check_sleep_ms(50);
         CHECK_MSG(atomic_load(&releasing->closing->closed) == 0, "the close has not waited");
         CHECK(fake_mappings() > 0);
-        push_release(releasing->held);
+        fake_release_stream(releasing->held);
     } else {
         close_rank(rank, size, releasing->closing);
     }
@@ -41,12 +41,12 @@ static void close_or_release(int rank, int size, void *argument)
 static void in_order(void)
 {
     struct closing closing = {.closed = 0};
-    struct push_held held;
+    struct fake_held held;
     struct releasing releasing = {&closing, &held};
     push_begin("a close waits for queued calls");
     if (push_open(&closing.ranks, RANKS, PUSH_N * 4, NULL)) {
         push_fill(&closing.ranks, TRIB_F32, PUSH_N);
-        push_hold(&held, closing.ranks.streams[1]);
+        fake_hold_stream(&held, closing.ranks.streams[1]);
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(push_sum(&closing.ranks, rank, PUSH_N, TRIB_F32));
         CHECK_OK(trib_comm_close(closing.ranks.comms[0], PUSH_PLENTY_MS));
@@ -61,16 +61,16 @@ static void in_order(void)
 static void late(void)
 {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     push_begin("a close that is late");
     if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
-        push_hold(&held, ranks.streams[1]);
+        fake_hold_stream(&held, ranks.streams[1]);
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(push_sum(&ranks, rank, PUSH_N, TRIB_F32));
         CHECK_OK(trib_comm_close(ranks.comms[0], PUSH_LATE_MS));
         CHECK_STATUS(trib_comm_close(ranks.comms[1], PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
         CHECK_OK(trib_stream_wait(ranks.devices[0], ranks.streams[0])); /* an abort ended it */
-        push_release(&held);
+        fake_release_stream(&held);
         push_close(&ranks);
     }
     push_end();

@@ -62,10 +62,10 @@ static void bystander(int mappings)
 static void held(void)
 {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     push_begin("an abort of calls that have not begun");
     if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
-        push_hold(&held, ranks.streams[0]);
+        fake_hold_stream(&held, ranks.streams[0]);
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(push_sum(&ranks, rank, PUSH_N, TRIB_F32));
         abort_ranks(&ranks);
@@ -75,7 +75,7 @@ static void held(void)
         const int kept = fake_mappings();
         CHECK(kept > 0);
         bystander(kept);
-        push_release(&held);
+        fake_release_stream(&held);
         push_drop(&ranks);
     }
     push_end();
@@ -104,12 +104,12 @@ static void no_launch(void)
 static void no_mark(void)
 {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     push_begin("an event that cannot be recorded");
     if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
         const int kept = fake_mappings();
         CHECK(push_works(&ranks));
-        push_hold(&held, ranks.streams[0]);
+        fake_hold_stream(&held, ranks.streams[0]);
         fake_fail_record(true);
         CHECK_STATUS(push_sum(&ranks, 0, PUSH_N, TRIB_F32), TRIB_ERR_CUDA);
         fake_fail_record(false);
@@ -118,7 +118,7 @@ static void no_mark(void)
             CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(fake_mappings() == kept);
-        push_release(&held);
+        fake_release_stream(&held);
         push_drop(&ranks);
         push_keep(kept, RANKS); /* a mapping, and memory that only its own device uses */
     }

@@ -8,7 +8,6 @@
 #include "csrc/backend.h"
 #include "csrc/base/half.h"
 #include "tests/nccl_fake/fake_kernels.h"
-#include "tests/nccl_fake/fake_work.h"
 
 extern const struct tri_backend tri_backend_nccl;
 extern const struct tri_kernels tri_kernels_cuda;
@@ -296,41 +295,9 @@ void push_call_rank(int rank, int size, void *argument)
     CHECK_OK(trib_comm_wait(ranks->comms[rank], ranks->streams[rank], PUSH_PLENTY_MS));
 }
 
-/* --------------------------------------------------------------------------------- the streams */
-
-void push_replay(cudaGraph_t graph, int rank, trib_stream stream)
-{
-    cudaGraphExec_t exec = NULL;
-    fake_make_current(rank);
-    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
-    CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess);
-    CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
-    fake_make_current(-1);
-}
-
 bool push_is_done(const struct push_ranks *ranks, int rank)
 {
     int32_t done = 0;
     CHECK_OK(trib_stream_query(&done, ranks->devices[rank], ranks->streams[rank]));
     return done != 0;
-}
-
-static bool is_released(void *argument)
-{
-    return !(*(struct push_held *const *)argument)->held;
-}
-
-void push_hold(struct push_held *held, trib_stream stream)
-{
-    static const struct fake_work_kind kind = {is_released, NULL};
-    held->held = true;
-    fake_submit(stream, &kind, &held, sizeof held);
-}
-
-void push_release(struct push_held *held)
-{
-    pthread_mutex_lock(&fake_lock);
-    held->held = false;
-    fake_progress();
-    pthread_mutex_unlock(&fake_lock);
 }

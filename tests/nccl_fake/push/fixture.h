@@ -9,6 +9,7 @@
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_push.h"
+#include "tests/nccl_fake/streams.h"
 
 enum { PUSH_PLENTY_MS = 20000, PUSH_LATE_MS = 150, PUSH_N = 40 };
 
@@ -55,16 +56,7 @@ void push_each(struct push_ranks *ranks, void (*body)(int rank, int size, void *
 /* A PUSH_N f32 sum on every rank, by a thread each: NCCL may serve it. */
 void push_call_rank(int rank, int size, void *ranks);
 
-/* Launch what a graph of the rank captured, once. */
-void push_replay(cudaGraph_t graph, int rank, trib_stream stream);
-
 bool push_is_done(const struct push_ranks *ranks, int rank);
-/* While held, what is queued behind waits. */
-struct push_held {
-    bool held; /* under fake_lock */
-};
-void push_hold(struct push_held *held, trib_stream stream);
-void push_release(struct push_held *held);
 
 /* How often the log has said why NCCL serves all calls; and did it the last time with `words` (NULL:
  * any)? */

@@ -38,11 +38,11 @@ static void waiting(void)
 static void held_back(void)
 {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     push_begin("an abort of large calls that have not begun");
     if (large_open(&ranks, RANKS, LARGE_ROOM)) {
         const int mappings = fake_mappings();
-        push_hold(&held, ranks.streams[0]);
+        fake_hold_stream(&held, ranks.streams[0]);
         for (int rank = 0; rank < RANKS; rank++)
             large_sum(&ranks, rank);
         abort_ranks(&ranks);
@@ -50,7 +50,7 @@ static void held_back(void)
             CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
         CHECK_STATUS(trib_quiesce(PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
         CHECK(fake_mappings() == mappings);
-        push_release(&held);
+        fake_release_stream(&held);
         push_drop(&ranks);
     }
     push_end();
@@ -77,7 +77,7 @@ static void no_launch(void)
 
 struct closing {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     _Atomic int closed;
 };
 
@@ -92,7 +92,7 @@ static void close_or_release(int rank, int size, void *argument)
         check_sleep_ms(50);
         CHECK_MSG(atomic_load(&closing->closed) == 0, "the close has not waited");
         CHECK(fake_mappings() > 0);
-        push_release(&closing->held);
+        fake_release_stream(&closing->held);
     }
 }
 
@@ -102,7 +102,7 @@ static void closes(void)
     push_begin("a close waits for large calls");
     if (large_open(&closing.ranks, RANKS, LARGE_ROOM)) {
         push_fill(&closing.ranks, TRIB_F32, LARGE_N);
-        push_hold(&closing.held, closing.ranks.streams[1]);
+        fake_hold_stream(&closing.held, closing.ranks.streams[1]);
         for (int rank = 0; rank < RANKS; rank++)
             large_sum(&closing.ranks, rank);
         CHECK_OK(trib_comm_close(closing.ranks.comms[0], PUSH_PLENTY_MS));
@@ -128,12 +128,12 @@ void pull_ends(void)
 static void no_mark(void)
 {
     struct push_ranks ranks, others;
-    struct push_held held;
+    struct fake_held held;
     push_begin("a large call whose end nobody could mark");
     const int before = fake_mappings();
     if (large_open(&ranks, RANKS, LARGE_ROOM)) {
         const int kept = fake_mappings() - before;
-        push_hold(&held, ranks.streams[0]);
+        fake_hold_stream(&held, ranks.streams[0]);
         fake_fail_record(true);
         CHECK_STATUS(push_sum(&ranks, 0, LARGE_N, TRIB_F32), TRIB_ERR_CUDA);
         fake_fail_record(false);
@@ -141,7 +141,7 @@ static void no_mark(void)
             CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(fake_mappings() - before == kept);
-        push_release(&held);
+        fake_release_stream(&held);
         push_drop(&ranks);
         push_keep(kept, RANKS);
     }

@@ -9,13 +9,13 @@ enum { RANKS = 2 };
 static void held_back(void)
 {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     trib_stream other = NULL;
     push_begin("a large call behind one that is held");
     if (large_open(&ranks, RANKS, LARGE_ROOM)) {
         CHECK_OK(trib_stream_create(&other, ranks.devices[0]));
         push_fill(&ranks, TRIB_F32, LARGE_N);
-        push_hold(&held, ranks.streams[0]);
+        fake_hold_stream(&held, ranks.streams[0]);
         large_sum_on(&ranks, 0, ranks.streams[0]);
         large_sum_on(&ranks, 0, other);
         push_sum_on(&ranks, 0, ranks.streams[0]);
@@ -23,7 +23,7 @@ static void held_back(void)
             large_sum(&ranks, 1);
         push_sum_on(&ranks, 1, ranks.streams[1]);
         CHECK(large_counts(&ranks, 0, 0, 0, 0));
-        push_release(&held);
+        fake_release_stream(&held);
         CHECK_OK(trib_stream_wait(ranks.devices[0], ranks.streams[0]));
         CHECK_OK(trib_stream_wait(ranks.devices[1], ranks.streams[1]));
         CHECK(large_counts(&ranks, 0, 1, 2, 0));
@@ -53,7 +53,7 @@ static void check_replays(struct push_ranks *ranks, const cudaGraph_t *graphs,
     large_sum(ranks, 0);
     for (int round = 0; round < 2; round++) {
         for (int rank = 0; rank < RANKS; rank++)
-            push_replay(graphs[rank], rank, others[rank]);
+            fake_replay(graphs[rank], rank, others[rank]);
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(trib_stream_wait(ranks->devices[rank], others[rank]));
         CHECK(large_counts(ranks, 0, 0, 1, 0) && !push_is_done(ranks, 0));
@@ -102,12 +102,12 @@ static void at_once(void)
             graphs[i] = capture(&ranks[i], 0);
             CHECK_OK(trib_stream_create(&others[i], ranks[i].devices[0]));
             large_sum(&ranks[i], 0);
-            push_replay(graphs[i], 0, others[i]);
+            fake_replay(graphs[i], 0, others[i]);
         }
         for (int i = 0; i < 2; i++) {
             cudaGraph_t graph = capture(&ranks[i], 1);
             large_sum(&ranks[i], 1);
-            push_replay(graph, 1, ranks[i].streams[1]);
+            fake_replay(graph, 1, ranks[i].streams[1]);
             CHECK_OK(trib_stream_wait(ranks[i].devices[0], others[i]));
             CHECK(push_is_done(&ranks[i], 0));
             (void)cudaGraphDestroy(graph);

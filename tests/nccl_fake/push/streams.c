@@ -41,18 +41,18 @@ static void waits(void)
 static void held_back(void)
 {
     struct push_ranks ranks;
-    struct push_held held;
+    struct fake_held held;
     push_begin("a call behind one that is held");
     if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
         const trib_stream other = new_stream(&ranks, 0);
         push_fill(&ranks, TRIB_F32, PUSH_N);
-        push_hold(&held, ranks.streams[0]);
+        fake_hold_stream(&held, ranks.streams[0]);
         push_sum_on(&ranks, 0, ranks.streams[0]);
         push_sum_on(&ranks, 0, other);
         for (int call = 0; call < 2; call++)
             push_sum_on(&ranks, 1, ranks.streams[1]);
         CHECK(push_counts(&ranks, 0, 0));
-        push_release(&held);
+        fake_release_stream(&held);
         CHECK_OK(trib_stream_wait(ranks.devices[0], other));
         CHECK_OK(trib_stream_wait(ranks.devices[1], ranks.streams[1]));
         CHECK(push_counts(&ranks, 0, 2));
