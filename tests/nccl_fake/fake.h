@@ -53,6 +53,9 @@ void fake_version(int code);
 void fake_async_error(int rank, int result);
 /* While true, these queries themselves fail, and answer nothing. */
 void fake_fail_async_query(bool fails);
+/* From now on, rank `rank` of what is created is in that process, which is 0 unless something else is said: the
+ * ranks of a process are freed together. */
+void fake_process(int rank, int process);
 /* While true, a CUDA graph that captured every communicator is alive: nothing can be freed. */
 void fake_keep_graph(bool alive);
 /* Begin and end the capture of a stream by a new graph, or by the graph of another stream that is
@@ -90,7 +93,9 @@ int fake_waiting(enum fake_call call);
 /* Devices reach each other's memory from now on, by NVLink or by PCI Express. Before the first call
  * none does. */
 void fake_reach(bool reaches, bool by_nvlink);
-/* What makes mappings, or gives a device access to another: of the calls from now on, number `n` (0 is the
+/* While hidden, the process knows no device of this one's name, and gets no answer about it and another one. */
+void fake_hide(int device, bool hidden);
+/* What makes mappings, exports or imports them, or gives a device access to another: of the calls from now on, number `n` (0 is the
  * next) fails; -1: none. */
 void fake_fail_mapping(int n);
 /* What was created, reserved or mapped for several devices, and is there yet. */
@@ -106,8 +111,9 @@ long fake_event_waits(void);
 /* Events that were made and not destroyed; and how many more can be made, -1: any number. */
 int fake_events(void);
 void fake_allow_events(int n);
-/* Allocated blocks of memory. */
+/* Allocated blocks of memory; and of the allocations from now on, number `n` (0 is the next) fails; -1: none. */
 int fake_blocks(void);
+void fake_fail_blocks(int n);
 /* From now on it is memory of a pool, which peer access does not open. */
 void fake_pool(const void *data);
 /* The device has `n` multiprocessors; 0: FAKE_MULTIPROCESSORS; -1: CUDA does not tell. */
@@ -148,7 +154,7 @@ void fake_make_current(int device);
 /* --------------------------------------------------------------- between fake_cuda and fake_nccl
  */
 
-/* The fake's only lock: guards everything in both files. `fake_changed` is broadcast whenever the
+/* The fake's only lock: guards everything in its files. `fake_changed` is broadcast whenever the
  * condition of a wait may have become true. */
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed;
@@ -175,6 +181,9 @@ void fake_submit(cudaStream_t stream, const struct fake_work_kind *kind, const v
 void fake_run(cudaStream_t stream, void (*run)(void *argument), const void *argument, size_t bytes);
 /* Does the device reach these bytes, all mapped as one? The lock is held. */
 bool fake_reaches(int device, const void *begin, size_t bytes);
+/* These bytes, all mapped as one, where the fake itself has them: the same place for all that map them. NULL:
+ * they are not mapped. The lock is held. */
+void *fake_home(const void *begin, size_t bytes);
 /* The device on which cudaMalloc made these bytes, all at once; -1: something else did. The lock is held. */
 int fake_owner(const void *begin, size_t bytes);
 /* May the device access memory that cudaMalloc made on the other one? The lock is held. */

@@ -202,6 +202,15 @@ int fake_blocks(void)
     return n;
 }
 
+static int blocks_failing = -1;
+
+void fake_fail_blocks(int n)
+{
+    pthread_mutex_lock(&fake_lock);
+    blocks_failing = n;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 void fake_pool(const void *data)
 {
     pthread_mutex_lock(&fake_lock);
@@ -226,8 +235,10 @@ static cudaError_t allocate(void **out, size_t size, bool host)
     pthread_mutex_lock(&fake_lock);
     if (host)
         fake_pass(FAKE_HOST_ALLOC);
+    const bool fails = blocks_failing == 0;
+    blocks_failing -= blocks_failing >= 0;
     for (struct block *block = blocks; error != cudaSuccess && block < blocks + BLOCKS; block++) {
-        if (block->start != NULL)
+        if (block->start != NULL || fails)
             continue;
         *block = (struct block){aligned_alloc(256, (size + 255) / 256 * 256), size, fake_current(),
                                 host, false};
@@ -1213,6 +1224,8 @@ static cudaError_t entry_point(const char *symbol, void **out,
         {"cuMemMap", (void (*)(void))fake_mem_map},
         {"cuMemUnmap", (void (*)(void))fake_mem_unmap},
         {"cuMemSetAccess", (void (*)(void))fake_mem_set_access},
+        {"cuMemExportToShareableHandle", (void (*)(void))fake_mem_export},
+        {"cuMemImportFromShareableHandle", (void (*)(void))fake_mem_import},
     };
     *out = NULL;
     *answer = cudaDriverEntryPointSymbolNotFound;

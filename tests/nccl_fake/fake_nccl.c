@@ -23,7 +23,6 @@ struct fake_world {
     ncclUniqueId id;
     int size;
     int arrived;
-    int ended;  /* ranks aborted or destroyed */
     int graphs; /* calls in live graphs */
     ncclComm_t comms[FAKE_RANKS];
     bool connected[FAKE_RANKS]; /* has made its first call */
@@ -60,6 +59,8 @@ struct ncclComm {
     bool complete; /* all ranks have joined */
     bool abort;
     bool ending;
+    bool ended;             /* aborted or destroyed */
+    int process;            /* in which it is */
     uint64_t proxy_ends_ns; /* 0: its connections are open */
     int sums[SUMS];         /* live pre-multiplied ops: their type + 1 */
     struct factor factors[SUMS];
@@ -70,6 +71,7 @@ struct ncclComm {
 
 static struct fake_world *worlds;
 static int communicators, freed_early;
+static int processes[FAKE_RANKS]; /* of each rank of what is created from now on */
 static bool graph;
 static int waiting_for_graphs; /* threads */
 static unsigned int ids;
@@ -90,6 +92,13 @@ int fake_freed_early(void)
     const int n = freed_early;
     pthread_mutex_unlock(&fake_lock);
     return n;
+}
+
+void fake_process(int rank, int process)
+{
+    pthread_mutex_lock(&fake_lock);
+    processes[rank] = process;
+    pthread_mutex_unlock(&fake_lock);
 }
 
 void fake_keep_graph(bool alive)
@@ -238,21 +247,32 @@ static void free_one(ncclComm_t comm)
     communicators--;
 }
 
-/* All at once. A proxy thread with connections must not run by then, unless its rank is the only one
- * here. */
-static void free_all(const struct fake_world *world)
+/* Have all ranks of the process ended? */
+static bool all_ended(const struct fake_world *world, int process)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        if (world->comms[rank] != NULL && world->comms[rank]->process == process &&
+            !world->comms[rank]->ended)
+            return false;
+    return true;
+}
+
+/* All of a process at once. A proxy thread with connections must not run by then, unless its rank is the only
+ * one there. */
+static void free_all(struct fake_world *world, int process)
 {
     int n = 0, running = 0;
     for (int rank = 0; rank < world->size; rank++) {
         const ncclComm_t comm = world->comms[rank];
-        n += comm != NULL;
-        running += comm != NULL && world->connected[rank] &&
+        if (comm == NULL || comm->process != process)
+            continue;
+        n++;
+        running += world->connected[rank] &&
                    (comm->proxy_ends_ns == 0 || comm->proxy_ends_ns > tri_now_ns());
+        world->comms[rank] = NULL;
+        free_one(comm);
     }
     freed_early += n > 1 && running > 0;
-    for (int rank = 0; rank < world->size; rank++)
-        if (world->comms[rank] != NULL)
-            free_one(world->comms[rank]);
 }
 
 /* CUDA and NCCL register their exit handlers when a device is first used. */
@@ -275,7 +295,7 @@ static void use_device(int device)
         (void)atexit(take_down);
 }
 
-/* Only the last rank frees, for all; ranks that never joined each free themselves. */
+/* Only the last rank of a process frees, for all of it; ranks that never joined each free themselves. */
 static void reclaim(ncclComm_t comm)
 {
     struct fake_world *world = comm->world;
@@ -289,8 +309,9 @@ static void reclaim(ncclComm_t comm)
         free_one(comm);
         return;
     }
-    if (++world->ended == world->size)
-        free_all(world);
+    comm->ended = true;
+    if (all_ended(world, comm->process))
+        free_all(world, comm->process);
 }
 
 /* Before any wait: the group is complete. */
@@ -377,6 +398,7 @@ static ncclComm_t new_comm(int rank, int size)
     comm->rank = rank;
     comm->size = size;
     comm->device = fake_current();
+    comm->process = processes[rank];
     communicators++;
     return comm;
 }

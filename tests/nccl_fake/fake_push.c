@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "csrc/base/clock.h"
 #include "kernels/kernels.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_meeting.h"
@@ -13,14 +14,17 @@ extern const struct tri_kernels tri_kernels_cpu;
 
 enum { LONG = 1024 }; /* elements */
 
-/* One rank's part. Its lane is told by the scratch of rank 0, and its turn is the epoch. */
+/* One rank's part. Its lane is told by the scratch of rank 0, wherever the rank has mapped that, and its turn
+ * is the epoch. */
 struct part {
     struct fake_part met;
     struct tri_push job; /* but for `here` */
     struct tri_push_rank here;
+    uint64_t began_ns;
 };
 
 static struct fake_meeting *calls;
+static uint64_t hurry = 1;
 static enum fake_pushing pushing;
 static long launches, done, failing = -1; /* guarded by fake_lock, as all here */
 
@@ -28,6 +32,13 @@ void fake_push_as(enum fake_pushing how)
 {
     pthread_mutex_lock(&fake_lock);
     pushing = how;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_hurry(uint64_t part)
+{
+    pthread_mutex_lock(&fake_lock);
+    hurry = part;
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -58,12 +69,12 @@ static void check_part(const struct part *part, const struct tri_push *first)
         job->op != first->op || job->capacity != first->capacity || job->kind != first->kind ||
         job->root != first->root)
         fake_die("the ranks of a push make different calls");
+    const size_t bytes = tri_push_scratch_bytes(job->size, job->capacity);
     for (int rank = 0; rank < job->size; rank++) {
-        if (job->scratch[rank] != first->scratch[rank])
-            fake_die("the ranks of a push have different scratch");
-        if (!fake_reaches(part->met.device, job->scratch[rank],
-                          tri_push_scratch_bytes(job->size, job->capacity)))
+        if (!fake_reaches(part->met.device, job->scratch[rank], bytes))
             fake_die("a push uses scratch that is not mapped for its device");
+        if (fake_home(job->scratch[rank], bytes) != fake_home(first->scratch[rank], bytes))
+            fake_die("the ranks of a push have different scratch");
     }
 }
 
@@ -127,20 +138,27 @@ static void perform(struct fake_meeting *call)
     done++;
 }
 
+/* Has it waited for longer than it may? */
+static bool is_late(const struct part *part)
+{
+    const uint64_t patience = part->job.patience_ns / hurry;
+    return patience != 0 &&
+           (pushing == FAKE_PUSH_LOSES || tri_now_ns() - part->began_ns > patience);
+}
+
 static bool step(void *argument)
 {
     struct part *part = argument;
     uint32_t *const over = &part->here.control->over;
-    const bool loses = pushing == FAKE_PUSH_LOSES;
     if (part->met.meeting == NULL) {
         if (*over != 0)
             return true;
         fake_meet(&calls, &part->met, part->here.control->turn / TRI_PUSH_EPOCH);
-        if (part->met.meeting->came == part->job.size && !loses)
+        part->began_ns = tri_now_ns();
+        if (part->met.meeting->came == part->job.size && pushing != FAKE_PUSH_LOSES)
             perform(part->met.meeting);
     }
-    if (!part->met.meeting->done &&
-        !fake_is_over(part->job.abort_flag, loses && part->job.patience_ns != 0, over))
+    if (!part->met.meeting->done && !fake_is_over(part->job.abort_flag, is_late(part), over))
         return false;
     fake_leave(&calls, &part->met);
     return true;
@@ -161,13 +179,17 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
 trib_status fake_push(const struct tri_push *job, trib_stream stream)
 {
     static const struct fake_work_kind kind = {step, uses};
-    const struct fake_part met = {job->scratch[0], job->here[0].rank, fake_current(), NULL};
-    const struct part part = {met, *job, job->here[0]};
+    const size_t bytes = tri_push_scratch_bytes(job->size, job->capacity);
+    struct fake_part met = {NULL, job->here[0].rank, fake_current(), NULL};
     pthread_mutex_lock(&fake_lock);
+    met.lane = fake_home(job->scratch[0], bytes);
     const bool fails = failing == 0;
     failing -= failing >= 0;
     launches += !fails;
     pthread_mutex_unlock(&fake_lock);
+    const struct part part = {met, *job, job->here[0], 0};
+    if (met.lane == NULL)
+        fake_die("a push uses scratch that is not mapped");
     if (job->n != 1)
         fake_die("a push of several ranks of one device");
     if (stream != NULL && fake_stream_device(stream) != met.device)

@@ -11,10 +11,13 @@ trib_status fake_push(const struct tri_push *job, trib_stream stream);
 long fake_pushes(void);
 long fake_push_launches(void);
 
-/* From now on what a rank stores in another one's memory is lost, or a wrong result arrives. Who has
- * no patience for ever gives up at once. */
+/* From now on what a rank stores in another one's memory is lost, or the last rank has a wrong result. Who
+ * has no patience for ever gives up at once. */
 enum fake_pushing { FAKE_PUSH_WORKS, FAKE_PUSH_LOSES, FAKE_PUSH_GARBLES };
 void fake_push_as(enum fake_pushing how);
+
+/* From now on ranks have a `part` of the patience that they should have; 1: all of it. */
+void fake_hurry(uint64_t part);
 
 /* Of the launches from now on, number `n` (0 is the next) fails; -1: none. */
 void fake_fail_push(long n);

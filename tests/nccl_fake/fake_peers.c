@@ -1,0 +1,111 @@
+/* Which devices of the fake reach each other's memory, and the names by which processes tell each other of
+ * them. */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+
+#include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_mapping.h"
+
+static bool reach, nvlink = true;
+static bool hidden[FAKE_DEVICES];
+static unsigned int
+    enabled[FAKE_DEVICES]; /* devices that this one may access the memory of, a bit each */
+
+void fake_reach(bool reaches, bool by_nvlink)
+{
+    pthread_mutex_lock(&fake_lock);
+    reach = reaches;
+    nvlink = by_nvlink;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_hide(int device, bool hides)
+{
+    pthread_mutex_lock(&fake_lock);
+    hidden[device] = hides;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+bool fake_can_reach(int device, int peer)
+{
+    return device == peer || reach;
+}
+
+/* A question about two devices, of which the process knows both. */
+static cudaError_t answer(int *out, int device, int peer, bool is_so)
+{
+    if (hidden[device] || hidden[peer])
+        return cudaErrorInvalidDevice;
+    *out = is_so && device != peer;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *out, int device, int peer)
+{
+    pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = answer(out, device, peer, reach);
+    pthread_mutex_unlock(&fake_lock);
+    return error;
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute, int device,
+                                      int peer)
+{
+    if (attribute != cudaDevP2PAttrNativeAtomicSupported)
+        fake_die("an attribute of two devices that the fake does not have");
+    pthread_mutex_lock(&fake_lock);
+    const cudaError_t error = answer(out, device, peer, reach && nvlink);
+    pthread_mutex_unlock(&fake_lock);
+    return error;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
+{
+    const int device = fake_current();
+    if (flags != 0 || device == peer)
+        fake_die("peer access with wishes, or to itself");
+    pthread_mutex_lock(&fake_lock);
+    fake_pass(FAKE_MAPPING);
+    const bool known = (enabled[device] >> peer & 1) != 0;
+    const bool good = reach && !fake_mapping_fails();
+    if (good)
+        enabled[device] |= 1u << peer;
+    pthread_mutex_unlock(&fake_lock);
+    return !good   ? cudaErrorPeerAccessUnsupported
+           : known ? cudaErrorPeerAccessAlreadyEnabled
+                   : cudaSuccess;
+}
+
+bool fake_may_access(int device, int peer)
+{
+    return device == peer || (enabled[device] >> peer & 1) != 0;
+}
+
+/* ------------------------------------------------------------------------------------ their names */
+
+/* As the driver writes them: the domain, the bus, the device, the function. */
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
+{
+    if (device < 0 || device >= FAKE_DEVICES)
+        return cudaErrorInvalidDevice;
+    const int needed = snprintf(out, (size_t)bytes, "0000:%02X:00.0", 0x1a + device);
+    return needed < bytes ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/* A device that is hidden is not among those of the process. */
+cudaError_t cudaDeviceGetByPCIBusId(int *out, const char *name)
+{
+    unsigned int domain = 0, bus = 0, slot = 0, function = 0;
+    if (sscanf(name, "%x:%x:%x.%x", &domain, &bus, &slot, &function) !=
+        4) /* NOLINT(cert-err34-c) */
+        return cudaErrorInvalidValue;
+    const int device = (int)bus - 0x1a;
+    pthread_mutex_lock(&fake_lock);
+    const bool known = domain == 0 && slot == 0 && function == 0 && device >= 0 &&
+                       device < FAKE_DEVICES && !hidden[device];
+    pthread_mutex_unlock(&fake_lock);
+    if (!known)
+        return cudaErrorInvalidDevice;
+    *out = device;
+    return cudaSuccess;
+}
