@@ -53,8 +53,8 @@ void fake_version(int code);
 void fake_async_error(int rank, int result);
 /* While true, these queries themselves fail, and answer nothing. */
 void fake_fail_async_query(bool fails);
-/* From now on, rank `rank` of what is created is in that process, which is 0 unless something else is said: the
- * ranks of a process are freed together. */
+/* From now on, rank `rank` of what is created is in that process, which is 0 unless something else is
+ * said: the ranks of a process are freed together. */
 void fake_process(int rank, int process);
 /* While true, a CUDA graph that captured every communicator is alive: nothing can be freed. */
 void fake_keep_graph(bool alive);
@@ -93,10 +93,11 @@ int fake_waiting(enum fake_call call);
 /* Devices reach each other's memory from now on, by NVLink or by PCI Express. Before the first call
  * none does. */
 void fake_reach(bool reaches, bool by_nvlink);
-/* While hidden, the process knows no device of this one's name, and gets no answer about it and another one. */
+/* While hidden, a thread on which another device is current, or none, knows no device of this one's name, and
+ * gets no answer about it and another one. */
 void fake_hide(int device, bool hidden);
-/* What makes mappings, exports or imports them, or gives a device access to another: of the calls from now on, number `n` (0 is the
- * next) fails; -1: none. */
+/* What makes mappings, exports or imports them, or gives a device access to another: of the calls from
+ * now on, number `n` (0 is the next) fails; -1: none. */
 void fake_fail_mapping(int n);
 /* What was created, reserved or mapped for several devices, and is there yet. */
 int fake_mappings(void);

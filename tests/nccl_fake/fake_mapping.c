@@ -1,5 +1,5 @@
-/* Where devices of the fake map memory: the driver's functions for virtual memory. A reservation is a range of
- * addresses. */
+/* Where devices of the fake map memory: the driver's functions for virtual memory. A reservation is a
+ * range of addresses. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "tests/nccl_fake/fake_mapping.h"
 

@@ -25,7 +25,8 @@ struct fake_handle {
 bool fake_mapping_fails(void);
 /* More of what fake_mappings counts, or less. */
 void fake_mapping_count(int change);
-/* fake_memory.c. A handle that the driver has handed out; anything else ends the program. And a user less. */
+/* fake_memory.c. A handle that the driver has handed out; anything else ends the program. And a user
+ * less. */
 struct fake_handle *fake_handle_of(CUmemGenericAllocationHandle number);
 void fake_memory_leave(struct fake_memory *memory);
 /* The handle is released: was something mapped by it that is mapped yet? */

@@ -1,6 +1,6 @@
 /* The memory of the fake that several devices map: the driver's functions that create, export and import
- * it. Its bytes are those of a file without a name, which can be mapped in several places, as several processes do
- * that each have their own. */
+ * it. Its bytes are those of a file without a name, which can be mapped in several places, as several
+ * processes do that each have their own. */
 #define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
 #include <stdint.h>
@@ -105,7 +105,8 @@ CUresult fake_mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
     return failed ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-/* What is mapped stays until it is unmapped, but whoever has made it and releases it first is not careful. */
+/* What is mapped stays until it is unmapped, but whoever has made it and releases it first is not
+ * careful. */
 CUresult fake_mem_release(CUmemGenericAllocationHandle number)
 {
     pthread_mutex_lock(&fake_lock);

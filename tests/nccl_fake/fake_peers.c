@@ -2,6 +2,7 @@
  * them. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_mapping.h"
@@ -31,10 +32,16 @@ bool fake_can_reach(int device, int peer)
     return device == peer || reach;
 }
 
-/* A question about two devices, of which the process knows both. */
+/* A process has at least the device that it uses. */
+static bool is_known(int device)
+{
+    return !hidden[device] || device == fake_current();
+}
+
+/* To a question about two devices: the process knows both, or is refused. */
 static cudaError_t answer(int *out, int device, int peer, bool is_so)
 {
-    if (hidden[device] || hidden[peer])
+    if (!is_known(device) || !is_known(peer))
         return cudaErrorInvalidDevice;
     *out = is_so && device != peer;
     return cudaSuccess;
@@ -83,26 +90,29 @@ bool fake_may_access(int device, int peer)
 
 /* ------------------------------------------------------------------------------------ their names */
 
-/* As the driver writes them: the domain, the bus, the device, the function. */
+/* As the driver writes them: the domain, the bus, the device, the function. Too long for `bytes`: false. */
+static bool write_name(char *out, int bytes, int device)
+{
+    return snprintf(out, (size_t)bytes, "0000:%02X:00.0", 0x1a + device) < bytes;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
 {
     if (device < 0 || device >= FAKE_DEVICES)
         return cudaErrorInvalidDevice;
-    const int needed = snprintf(out, (size_t)bytes, "0000:%02X:00.0", 0x1a + device);
-    return needed < bytes ? cudaSuccess : cudaErrorInvalidValue;
+    return write_name(out, bytes, device) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 /* A device that is hidden is not among those of the process. */
 cudaError_t cudaDeviceGetByPCIBusId(int *out, const char *name)
 {
-    unsigned int domain = 0, bus = 0, slot = 0, function = 0;
-    if (sscanf(name, "%x:%x:%x.%x", &domain, &bus, &slot, &function) !=
-        4) /* NOLINT(cert-err34-c) */
-        return cudaErrorInvalidValue;
-    const int device = (int)bus - 0x1a;
+    char own[16];
+    int device = 0;
+    while (device < FAKE_DEVICES &&
+           !(write_name(own, sizeof own, device) && strcmp(own, name) == 0))
+        device++;
     pthread_mutex_lock(&fake_lock);
-    const bool known = domain == 0 && slot == 0 && function == 0 && device >= 0 &&
-                       device < FAKE_DEVICES && !hidden[device];
+    const bool known = device < FAKE_DEVICES && is_known(device);
     pthread_mutex_unlock(&fake_lock);
     if (!known)
         return cudaErrorInvalidDevice;

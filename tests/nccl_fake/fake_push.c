@@ -14,8 +14,8 @@ extern const struct tri_kernels tri_kernels_cpu;
 
 enum { LONG = 1024 }; /* elements */
 
-/* One rank's part. Its lane is told by the scratch of rank 0, wherever the rank has mapped that, and its turn
- * is the epoch. */
+/* One rank's part. Its lane is told by the scratch of rank 0, wherever the rank has mapped that, and its
+ * turn is the epoch. */
 struct part {
     struct fake_part met;
     struct tri_push job; /* but for `here` */
@@ -138,6 +138,12 @@ static void perform(struct fake_meeting *call)
     done++;
 }
 
+/* Are all ranks there? One that has given up does not come back. */
+static bool is_complete(const struct fake_meeting *call, int size)
+{
+    return call->came == size && call->left == 0;
+}
+
 /* Has it waited for longer than it may? */
 static bool is_late(const struct part *part)
 {
@@ -155,7 +161,7 @@ static bool step(void *argument)
             return true;
         fake_meet(&calls, &part->met, part->here.control->turn / TRI_PUSH_EPOCH);
         part->began_ns = tri_now_ns();
-        if (part->met.meeting->came == part->job.size && pushing != FAKE_PUSH_LOSES)
+        if (is_complete(part->met.meeting, part->job.size) && pushing != FAKE_PUSH_LOSES)
             perform(part->met.meeting);
     }
     if (!part->met.meeting->done && !fake_is_over(part->job.abort_flag, is_late(part), over))

@@ -5,16 +5,22 @@
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_work.h"
 
+/* The work of the stream. */
+struct holding {
+    const struct fake_held *held;
+};
+
 static bool is_released(void *argument)
 {
-    return !(*(struct fake_held *const *)argument)->held;
+    return !((const struct holding *)argument)->held->held;
 }
 
 void fake_hold_stream(struct fake_held *held, cudaStream_t stream)
 {
     static const struct fake_work_kind kind = {is_released, NULL};
+    const struct holding holding = {held};
     held->held = true;
-    fake_submit(stream, &kind, &held, sizeof held);
+    fake_submit(stream, &kind, &holding, sizeof holding);
 }
 
 void fake_release_stream(struct fake_held *held)
