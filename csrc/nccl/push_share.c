@@ -218,10 +218,12 @@ static void drop(struct tri_transport *transport)
     struct tri_nccl_push *push = transport->sharing;
     if (push == NULL)
         return;
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     if (tri_nccl_push_device(&guard, transport->device) == TRIB_OK) {
         tri_nccl_push_release(push);
         tri_nccl_pop_device(&guard);
     }
+    tri_nccl_restore_capture(before);
     free(push);
     transport->sharing = NULL;
 }
