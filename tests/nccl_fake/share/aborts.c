@@ -107,7 +107,9 @@ static void take_or_stop(int which, int size, void *argument)
         check_sleep_ms(1);
     CHECK(has_begun(middle));
     share_stop(middle->ranks, 0);
-    check_sleep_ms(20); /* for whatever does not wait for the step */
+    check_sleep_ms(50); /* for whatever does not wait for the step */
+    CHECK_MSG(fake_communicators() == RANKS, "an abort amid %s frees what it uses",
+              names[middle->step]);
     fake_hold(FAKE_MAPPING, false);
 }
 
@@ -121,7 +123,7 @@ static void amid(enum share_step step)
     ranks.threads = true;
     if (share_open(&ranks) && CHECK(share_take_up_to(&ranks, (enum share_step)(step - 1)))) {
         ranks.absent[RANKS - 1] = step == SHARE_TRY;
-        fake_hurry(HURRY);
+        fake_hurry(2); /* the others try for longer than this takes */
         middle.launches = fake_push_launches();
         fake_hold(FAKE_MAPPING, step != SHARE_TRY);
         check_ranks(2, take_or_stop, &middle);

@@ -19,9 +19,9 @@
 enum {
     SHARE_N = 40,          /* elements of a small call */
     SHARE_LARGE = 1 << 20, /* and of one that NCCL serves */
-    SHARE_HALF = TRI_PUSH_RANKS * SHARE_N *
-        4, /* bytes of a rank's buffer to send from, or receive in */
-    SHARE_PEER_BYTES = 1 << 20,
+    /* Bytes of a rank's buffer to send from, and of the one to receive in. */
+    SHARE_HALF = TRI_PUSH_RANKS * SHARE_N * 4,
+    SHARE_PEER_BYTES = 17 * FAKE_GRANULARITY, /* no multiple of what device FAKE_COARSE wants */
     SHARE_PLENTY_MS = 20000,
     SHARE_LATE_MS = 150
 };
