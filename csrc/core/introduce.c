@@ -5,50 +5,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/base/clock.h"
 #include "csrc/base/log.h"
+#include "csrc/core/making.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
-#include "csrc/core/small_allgather.h"
 #include "csrc/core/watchdog.h"
 
-enum { LONGEST_MS = 10000, HALVES = 2 };
+enum { HALVES = 2 };
 #define HALF (sizeof(struct tri_peer_address) / HALVES)
 
 _Static_assert(sizeof(struct tri_peer_address) % HALVES == 0, "an address is two halves");
-_Static_assert(HALF <= TRI_STAGED_BYTES, "one small_allgather takes half of an address");
+_Static_assert(HALF <= TRI_STAGED_BYTES, "one small allgather takes half of an address");
 
 /* The introduction of one rank. */
 struct introduction {
     struct trib_comm *comm;
-    int operation;
-    uint64_t deadline_ns;
-    trib_stream stream;
+    struct tri_making making;
     struct tri_peer_address *all; /* [size] */
     unsigned char *halves;        /* [size][HALF] */
     struct tri_remote *remote;    /* NULL: this rank goes without */
 };
 
-/* An allgather that takes no longer than there is time. A call's deadline does not end it: another
- * rank may be connecting. */
-static trib_status allgather(const struct introduction *self, const void *own, size_t bytes)
-{
-    struct trib_comm *comm = self->comm;
-    const uint32_t whole_ms = comm->timeout_ms, call_ms = comm->call_timeout_ms;
-    comm->timeout_ms = tri_left_ms(self->deadline_ns);
-    comm->call_timeout_ms = TRIB_NO_TIMEOUT;
-    const trib_status status =
-        tri_small_allgather(comm, self->operation, own, bytes, self->halves, self->stream);
-    comm->timeout_ms = whole_ms;
-    comm->call_timeout_ms = call_ms;
-    return status;
-}
-
 static trib_status exchange_addresses(const struct introduction *self,
                                       const struct tri_peer_address *own)
 {
     for (size_t half = 0; half < HALVES; half++) {
-        TRI_TRY(allgather(self, (const unsigned char *)own + half * HALF, HALF));
+        TRI_TRY(tri_making_allgather(&self->making, (const unsigned char *)own + half * HALF, HALF,
+                                     self->halves));
         for (int32_t rank = 0; rank < self->comm->size; rank++)
             memcpy((unsigned char *)&self->all[rank] + half * HALF,
                    self->halves + (size_t)rank * HALF, HALF);
@@ -61,7 +44,7 @@ static void go_without(const struct introduction *self, const char *why)
     tri_log(TRIB_LOG_WARN,
             "trib_%s on rank %d: the ranks have no side channel, and hear neither of deaths nor of "
             "aborts in other processes: %s",
-            tri_operations[self->operation].name, (int)self->comm->rank, why);
+            tri_operations[self->making.operation].name, (int)self->comm->rank, why);
 }
 
 /* Can every rank be reached? */
@@ -73,12 +56,10 @@ static bool all_reachable(const struct introduction *self)
     return all;
 }
 
-/* In half of the time: then there is some left to tell the others that this rank could not. */
 static trib_status connect(const struct introduction *self)
 {
-    const uint32_t half_ms = tri_left_ms(self->deadline_ns) / 2;
-    const trib_status status = tri_remote_connect(
-        self->remote, self->all, tri_deadline_ns(half_ms < LONGEST_MS ? half_ms : LONGEST_MS));
+    const trib_status status =
+        tri_remote_connect(self->remote, self->all, tri_making_patience(&self->making));
     if (status != TRIB_OK)
         go_without(self, tri_detail());
     return status;
@@ -89,7 +70,7 @@ static trib_status connect_all(struct introduction *self)
 {
     const trib_status own = connect(self);
     bool all = true;
-    TRI_TRY(allgather(self, &own, sizeof own));
+    TRI_TRY(tri_making_allgather(&self->making, &own, sizeof own, self->halves));
     for (size_t i = 0; i < (size_t)self->comm->size * sizeof own; i++)
         all = all && self->halves[i] == 0; /* TRIB_OK is 0 */
     if (all) {
@@ -118,31 +99,29 @@ static trib_status introduce(struct introduction *self)
     return TRIB_OK;
 }
 
-/* On a stream of its own: the default one may wait for work of the caller's. */
-static trib_status prepare(struct introduction *self)
+static trib_status prepare(struct introduction *self, int operation, uint64_t deadline_ns)
 {
     const size_t size = (size_t)self->comm->size;
     self->all = calloc(size, sizeof *self->all);
     self->halves = calloc(size, HALF);
     if (self->all == NULL || self->halves == NULL)
-        return tri_fail_call(self->comm, self->operation, TRIB_ERR_OUT_OF_MEMORY,
+        return tri_fail_call(self->comm, operation, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory for the addresses of %zu ranks", size);
-    return self->comm->backend->device->stream_create(self->comm->device, &self->stream);
+    return tri_making_begin(&self->making, self->comm, operation, deadline_ns);
 }
 
 trib_status tri_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
 {
-    struct introduction self = {.comm = comm, .operation = operation, .deadline_ns = deadline_ns};
+    struct introduction self = {.comm = comm};
     if (comm->backend->transport->here(comm->transport) >= comm->size)
         return TRIB_OK;
-    trib_status status = prepare(&self);
+    trib_status status = prepare(&self, operation, deadline_ns);
     if (status == TRIB_OK)
         status = introduce(&self);
     if (status != TRIB_OK) /* the other ranks wait for this one */
         (void)tri_abort_raise(comm->state, status, tri_detail());
     tri_remote_close(self.remote);
-    if (self.stream != NULL)
-        (void)comm->backend->device->stream_destroy(comm->device, self.stream);
+    tri_making_end(&self.making);
     free(self.all);
     free(self.halves);
     return status == TRIB_OK ? TRIB_OK : tri_comm_usable(comm, operation);

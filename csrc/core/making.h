@@ -1,0 +1,32 @@
+/* The ranks of a communicator while it is made: how they tell each other what they have and whether
+ * they could, before its owner has it. */
+#ifndef TRI_CORE_MAKING_H
+#define TRI_CORE_MAKING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "csrc/core/communicator.h"
+
+struct tri_making {
+    struct trib_comm *comm;
+    int operation; /* which makes it, */
+    uint64_t deadline_ns;
+    trib_stream stream; /* of its own: the default one may wait for work of the caller's */
+};
+
+trib_status tri_making_begin(struct tri_making *out, struct trib_comm *comm, int operation,
+                             uint64_t deadline_ns);
+/* After begin, whatever that returned; or of zeroes. */
+void tri_making_end(struct tri_making *making);
+
+/* tri_small_allgather, until `deadline_ns` at most. A call's deadline does not end it: another rank
+ * may still be at what comes before. */
+trib_status tri_making_allgather(const struct tri_making *making, const void *own, size_t bytes,
+                                 void *all);
+
+/* When to give up what waits for another rank: after half of the time that is left, 10 s at most. Then
+ * there is some left to tell the others that this rank could not. */
+uint64_t tri_making_patience(const struct tri_making *making);
+
+#endif
