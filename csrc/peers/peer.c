@@ -6,10 +6,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "csrc/base/bytes.h"
 #include "csrc/base/clock.h"
+#include "csrc/base/descriptor.h"
 #include "csrc/base/log.h"
 #include "csrc/peers/death.h"
 
@@ -46,12 +46,6 @@ static void end_call(struct tri_peers *peers)
 
 /* ------------------------------------------------------------------------------------ messages */
 
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        (void)close(fd);
-}
-
 static void deliver_fd(struct tri_peer *peer, const struct tri_peer_message *message, int fd)
 {
     struct tri_peers *peers = peer->peers;
@@ -70,7 +64,7 @@ static void deliver_fd(struct tri_peer *peer, const struct tri_peer_message *mes
         end_call(peers);
     }
     if (!taken)
-        close_fd(fd);
+        tri_descriptor_close(&fd);
 }
 
 void tri_peer_deliver(struct tri_peer *peer, const struct tri_peer_message *message, int fd)
@@ -80,7 +74,7 @@ void tri_peer_deliver(struct tri_peer *peer, const struct tri_peer_message *mess
         deliver_fd(peer, message, fd);
         return;
     }
-    close_fd(fd);
+    tri_descriptor_close(&fd);
     if (begin_call(peers, peers->callbacks.message != NULL)) {
         peers->callbacks.message(peers->context, peer->address.rank, message->type,
                                  message->payload, message->length);
@@ -190,6 +184,5 @@ bool tri_peer_watch(struct tri_peer *peer)
 void tri_peer_unwatch(struct tri_peer *peer)
 {
     tri_service_remove(&peer->process);
-    close_fd(peer->process.fd);
-    peer->process.fd = -1;
+    tri_descriptor_close(&peer->process.fd);
 }

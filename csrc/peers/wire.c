@@ -7,7 +7,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
+
+#include "csrc/base/descriptor.h"
 
 enum { FDS_TAKEN = 4 }; /* from one read; the kernel closes what is beyond */
 
@@ -17,13 +18,6 @@ struct tri_outgoing {
     int fd;
     uint8_t bytes[];
 };
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
-}
 
 void tri_wire_begin(struct tri_wire *wire, int fd, bool local, int32_t own, int32_t peer)
 {
@@ -55,7 +49,7 @@ static void drop_first(struct tri_wire *wire)
     if (wire->first == NULL)
         wire->end = &wire->first;
     wire->queued -= message->n;
-    close_fd(&message->fd);
+    tri_descriptor_close(&message->fd);
     free(message);
 }
 
@@ -66,7 +60,7 @@ static void begin_message(struct tri_wire *wire)
     wire->bytes = wire->small;
     wire->have = 0;
     wire->want = TRI_PEER_HEADER;
-    close_fd(&wire->passed);
+    tri_descriptor_close(&wire->passed);
 }
 
 void tri_wire_end(struct tri_wire *wire)
@@ -74,7 +68,7 @@ void tri_wire_end(struct tri_wire *wire)
     while (wire->first != NULL)
         drop_first(wire);
     begin_message(wire);
-    close_fd(&wire->fd);
+    tri_descriptor_close(&wire->fd);
     explicit_bzero(&wire->in_key, sizeof wire->in_key);
     explicit_bzero(&wire->out_key, sizeof wire->out_key);
 }
@@ -141,13 +135,14 @@ int tri_wire_flush(struct tri_wire *wire)
         const ssize_t n = write_some(wire->fd, message);
         if (n > 0) {
             message->written += (size_t)n;
-            close_fd(&message->fd);
+            tri_descriptor_close(&message->fd);
             if (message->written == message->n)
                 drop_first(wire);
         } else if (errno == EAGAIN) {
             return EAGAIN;
         } else if (message->fd >= 0 && errno != EINTR && errno != EPIPE && errno != ECONNRESET) {
-            close_fd(&message->fd); /* the limit on passed ones: the message goes without it */
+            /* The limit on passed ones: the message goes without it. */
+            tri_descriptor_close(&message->fd);
         } else if (errno != EINTR) {
             const int error = errno;
             while (wire->first != NULL)
@@ -173,7 +168,7 @@ static void take_passed(struct tri_wire *wire, struct msghdr *header)
             if (wire->passed < 0)
                 wire->passed = fd;
             else
-                close_fd(&fd);
+                tri_descriptor_close(&fd);
         }
     }
 }
@@ -230,7 +225,7 @@ static int parse(struct tri_wire *wire, struct tri_peer_message *out)
         return EBADMSG;
     wire->in_sequence += wire->secure;
     if (out->type != TRI_PEER_FD)
-        close_fd(&wire->passed);
+        tri_descriptor_close(&wire->passed);
     return 0;
 }
 
