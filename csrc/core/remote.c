@@ -6,11 +6,15 @@
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/descriptor.h"
 #include "csrc/base/lock.h"
 #include "csrc/core/communicator.h"
 
 /* How long an answer may take: well under a millisecond, but all ranks ask at once. */
 enum { PATIENCE_NS = 50000000, PATIENCE_OF_A_RANK_NS = 500000, MAIL_MAX = 1024 };
+
+/* By which a descriptor is known as one of those that this file sends. */
+static const uint64_t fd_tag = 1;
 
 /* One rank. */
 struct rank {
@@ -23,6 +27,7 @@ struct rank {
     struct tri_remote_message said;
     uint8_t *mail; /* NULL: none */
     size_t mail_bytes;
+    int fd; /* -1: none */
 };
 
 struct tri_remote {
@@ -34,6 +39,7 @@ struct tri_remote {
      * after that of an abort state. */
     struct tri_lock lock;
     uint64_t question, collective, asked_ns; /* the last question: number, subject, time */
+    bool wants_fds;
     struct rank of[];
 };
 
@@ -156,6 +162,23 @@ static void on_message(void *context, int32_t rank, enum tri_peer_type type, con
         on_mail(remote, rank, bytes, length);
 }
 
+/* A second one replaces the first, as with mail. */
+static bool on_fd(void *context, int32_t rank, uint64_t tag, int fd)
+{
+    struct tri_remote *remote = context;
+    struct rank *of = &remote->of[rank];
+    int former = -1;
+    tri_lock(&remote->lock);
+    const bool taken = remote->wants_fds && tag == fd_tag;
+    if (taken) {
+        former = of->fd;
+        of->fd = fd;
+    }
+    tri_unlock(&remote->lock);
+    tri_descriptor_close(&former);
+    return taken;
+}
+
 /* ------------------------------------------------------------------------------------------ ends */
 
 /* With the process of a rank all of its ranks are dead. Each is told of by itself, but those that go
@@ -253,8 +276,11 @@ trib_status tri_remote_create(struct tri_remote **out, struct trib_comm *comm,
                                           .callbacks = {.dead = on_dead,
                                                         .left = on_left,
                                                         .message = on_message,
-                                                        .leaving = on_leaving},
+                                                        .leaving = on_leaving,
+                                                        .fd = on_fd},
                                           .context = remote};
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        remote->of[rank].fd = -1;
     remote->comm = comm;
     remote->wake = wake;
     remote->observer = (struct tri_abort_observer){.raised = on_raised, .context = remote};
@@ -298,8 +324,10 @@ void tri_remote_close(struct tri_remote *remote)
         return;
     tri_abort_unobserve(remote->comm->state, &remote->observer);
     tri_peers_close(remote->peers);
-    for (int32_t rank = 0; rank < remote->comm->size; rank++)
+    for (int32_t rank = 0; rank < remote->comm->size; rank++) {
         free(remote->of[rank].mail);
+        tri_descriptor_close(&remote->of[rank].fd);
+    }
     free(remote);
 }
 
@@ -436,7 +464,48 @@ size_t tri_remote_take(struct tri_remote *remote, int32_t rank, uint8_t *out, si
     return length;
 }
 
+/* ----------------------------------------------------------------------------------- descriptors */
+
+void tri_remote_want_fds(struct tri_remote *remote, bool wanted)
+{
+    tri_lock(&remote->lock);
+    remote->wants_fds = wanted;
+    tri_unlock(&remote->lock);
+    for (int32_t rank = 0; !wanted && rank < remote->comm->size; rank++) {
+        int fd = tri_remote_take_fd(remote, rank);
+        tri_descriptor_close(&fd);
+    }
+}
+
+trib_status tri_remote_send_fd(struct tri_remote *remote, int32_t rank, int fd)
+{
+    return tri_peers_send_fd(remote->peers, rank, fd, fd_tag);
+}
+
+int tri_remote_take_fd(struct tri_remote *remote, int32_t rank)
+{
+    struct rank *of = &remote->of[rank];
+    tri_lock(&remote->lock);
+    const int fd = of->fd;
+    of->fd = -1;
+    tri_unlock(&remote->lock);
+    return fd;
+}
+
+/* ---------------------------------------------------------------------------------------- places */
+
 int32_t tri_remote_process(const struct tri_remote *remote, int32_t rank)
 {
     return remote->of[rank].process;
+}
+
+/* All ranks have the same addresses. To share Unix sockets is to be on one machine and in one of its
+ * network namespaces, which is an equivalence: so if each rank shares them with rank 0, any two do. */
+bool tri_remote_is_one_host(const struct tri_remote *remote)
+{
+    bool one = true;
+    for (int32_t rank = 0; rank < remote->comm->size; rank++)
+        one = one && remote->of[rank].process == rank &&
+              tri_peer_same_unix(&remote->of[rank].address, &remote->of[0].address);
+    return one;
 }

@@ -85,7 +85,22 @@ trib_status tri_remote_send(struct tri_remote *remote, int32_t rank, const uint8
  * 0 if there is none. */
 size_t tri_remote_take(struct tri_remote *remote, int32_t rank, uint8_t *out, size_t capacity);
 
+/* ---------------------------------------------------------------------------------- descriptors */
+
+/* From now on keep the newest descriptor of each rank until it is taken; or no longer, and close those
+ * that are there and that come. Initially not. */
+void tri_remote_want_fds(struct tri_remote *remote, bool wanted);
+/* Send a copy of `fd`; see tri_peers_send_fd. */
+trib_status tri_remote_send_fd(struct tri_remote *remote, int32_t rank, int fd);
+/* The one that `rank` has sent, which becomes the caller's; -1 if there is none. */
+int tri_remote_take_fd(struct tri_remote *remote, int32_t rank);
+
+/* --------------------------------------------------------------------------------------- places */
+
 /* The lowest rank of the process of `rank`. */
 int32_t tri_remote_process(const struct tri_remote *remote, int32_t rank);
+/* Is each rank in a process of its own, and connected with all others over Unix sockets? The same on
+ * all ranks. */
+bool tri_remote_is_one_host(const struct tri_remote *remote);
 
 #endif
