@@ -95,6 +95,12 @@ void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool
     comm->timed = timed;
 }
 
+void tri_comm_count_peers(const struct trib_comm *comm)
+{
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    tri_owner_peers(comm->owner, ops->peer_bytes == NULL ? 0 : ops->peer_bytes(comm->transport));
+}
+
 trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes)
 {
     return tri_workspace_reserve(&comm->workspace, comm->owner, bytes);

@@ -125,6 +125,9 @@ struct tri_comm_label tri_comm_label(const struct trib_comm *comm);
  * in the detail, because this call did not make it. Hot. */
 trib_status tri_comm_usable(const struct trib_comm *comm, int operation);
 
+/* Count the memory that the backend says it holds for the ranks to reach each other. */
+void tri_comm_count_peers(const struct trib_comm *comm);
+
 /* tri_workspace_reserve for the communicator's own workspace. */
 trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes);
 

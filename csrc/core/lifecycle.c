@@ -14,6 +14,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/placement.h"
 #include "csrc/core/remote.h"
+#include "csrc/core/share.h"
 #include "csrc/core/watchdog.h"
 
 enum {
@@ -68,14 +69,16 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
     comm->size = ops->size(transport);
     comm->identity = identity;
     tri_owner_name(comm->owner, identity, comm->rank);
-    tri_owner_peers(comm->owner, ops->peer_bytes == NULL ? 0 : ops->peer_bytes(transport));
+    tri_comm_count_peers(comm);
     tri_placement_begin(comm);
     tri_watchdog_begin(comm);
 }
 
 trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
 {
-    const trib_status status = tri_introduce(comm, operation, deadline_ns);
+    trib_status status = tri_introduce(comm, operation, deadline_ns);
+    if (status == TRIB_OK)
+        status = tri_share(comm, operation, deadline_ns);
     if (status == TRIB_OK)
         return TRIB_OK;
     const struct tri_detail_copy why = tri_detail_copy();

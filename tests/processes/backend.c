@@ -53,12 +53,16 @@ static trib_status close_rank(struct tri_transport *self, uint32_t timeout_ms)
     return tri_backend_host.transport->close(self->inner, timeout_ms);
 }
 
+static const struct tri_share_ops *share; /* NULL: processes share no memory */
+
 static void destroy(struct tri_transport *self)
 {
+    if (self->shared != NULL)
+        share->drop(self);
     tri_backend_host.transport->destroy(self->inner);
 }
 
-static const struct tri_transport_ops transport_ops = {
+static struct tri_transport_ops transport_ops = {
     .id_create = processes_id_create,
     .id_is_mine = processes_id_is_mine,
     .open = processes_open,
@@ -75,6 +79,14 @@ static const struct tri_transport_ops transport_ops = {
     .close = close_rank,
     .destroy = destroy,
 };
+
+void processes_share(const struct tri_share_ops *ops,
+                     uint64_t (*peer_bytes)(const struct tri_transport *self))
+{
+    share = ops;
+    transport_ops.share = ops;
+    transport_ops.peer_bytes = peer_bytes;
+}
 
 static struct tri_backend backend = {.name = "processes"};
 

@@ -1,5 +1,5 @@
 /* In one of two processes an allocation, or a thread start, fails while their ranks create a
- * communicator, call, split, shrink and close. Whatever it was, every rank of both returns in time,
+ * communicator, call, split, shrink and close; with two ranks each, or with one, which share memory. Whatever it was, every rank of both returns in time,
  * with a right result or an error that says so; nothing is leaked (the address sanitizer looks).
  *
  * Raising n until a run passes whole walks all of them. The n-th is the n-th of the whole process,
@@ -13,11 +13,12 @@
 #include "csrc/core/communicator.h"
 #include "tests/injection/injection.h"
 #include "tests/processes/member.h"
+#include "tests/processes/share.h"
 #include "tests/processes/transport.h"
 
 enum {
     PROCESSES = 2,
-    HERE = 2, /* ranks of each */
+    HERE = 2, /* ranks of each, at most */
     RANKS = PROCESSES * HERE,
     AT_ONCE = CHILDREN_MAX / PROCESSES, /* runs: most wait for a deadline most of the time */
     TIMEOUT_MS = 1500,
@@ -32,14 +33,18 @@ enum {
 enum phase { CREATE, CALL, SPLIT, SHRINK, CLOSE, PHASES };
 static const char *const phase_names[PHASES] = {"create", "call", "split", "shrink", "close"};
 
+/* Does a communicator have a side channel, or share memory? */
+enum { UNKNOWN, WITH, WITHOUT };
+
 /* One life of both processes, in memory that they share. */
 struct run {
     struct injection_fault fault; /* in process `fault.rank` */
+    int here;                     /* ranks of each process */
     _Atomic(const char *) place;  /* of the fault; NULL: there was none */
     _Atomic int phase;            /* at that time */
     trib_status created[RANKS];
     /* Of the communicators that the phases make; each rank writes its own. */
-    enum { UNKNOWN, WITH, WITHOUT } channel[PHASES][RANKS];
+    int channel[PHASES][RANKS], memory[PHASES][RANKS];
 };
 
 /* ------------------------------------------------------------------------------------ the fault */
@@ -121,6 +126,8 @@ static void check_made(const struct life *life, enum phase phase, trib_status st
     CHECK(trib_comm_size(comm) == size);
     CHECK(comm->remote != NULL || atomic_load(&run->place) != NULL);
     run->channel[phase][life->m.rank] = comm->remote != NULL ? WITH : WITHOUT;
+    run->memory[phase][life->m.rank] = share_words(comm, 0) != NULL ? WITH : WITHOUT;
+    CHECK(run->here > 1 || share_words(comm, 0) != NULL || atomic_load(&run->place) != NULL);
 }
 
 /* A right result, or none. */
@@ -160,7 +167,7 @@ static trib_status create(struct life *life)
     options.close_timeout_ms = CLOSE_MS;
     const trib_status status =
         trib_comm_create(&m->comm, &id, m->rank, m->size, trib_device_ordinal(m->device), &options);
-    check_made(life, CREATE, status, m->comm, RANKS);
+    check_made(life, CREATE, status, m->comm, m->size);
     run->created[m->rank] = status;
     return status;
 }
@@ -174,21 +181,21 @@ static trib_status split(struct life *life)
 {
     trib_comm *child = NULL;
     const trib_status status = trib_comm_split(&child, life->m.comm, 0, -life->m.rank);
-    check_made(life, SPLIT, status, child, RANKS);
+    check_made(life, SPLIT, status, child, life->m.size);
     return use(life, status, child);
 }
 
-/* The last rank, which shares its process with one that remains, is excluded. */
+/* The last rank is excluded, if it shares its process with one that remains. */
 static trib_status shrink(struct life *life)
 {
     trib_comm *next = NULL;
-    const int32_t last = RANKS - 1;
-    if (life->m.rank == last)
+    const int32_t last = life->m.size - 1, without = run->here > 1;
+    if (without && life->m.rank == last)
         return TRIB_OK;
-    const trib_status status = trib_comm_shrink(&next, life->m.comm, &last, 1, 0);
+    const trib_status status = trib_comm_shrink(&next, life->m.comm, &last, without, 0);
     if (status == TRIB_ERR_UNSUPPORTED && run->channel[CREATE][life->m.rank] == WITHOUT)
         return TRIB_OK; /* no new id can be sent */
-    check_made(life, SHRINK, status, next, RANKS - 1);
+    check_made(life, SHRINK, status, next, life->m.size - without);
     return use(life, status, next);
 }
 
@@ -212,7 +219,7 @@ static trib_status live_through(struct life *life, enum phase phase)
 {
     const int rank = life->m.rank;
     const double start = check_now_ms();
-    if (rank % HERE == 0)
+    if (rank % run->here == 0)
         atomic_store(&now, (int)phase);
     const trib_status status = phases[phase](life);
     const double took = check_now_ms() - start;
@@ -231,12 +238,12 @@ static void live(int thread, int threads, void *argument)
     const int *index = argument;
     const int process = *index % PROCESSES, rank = process * threads + thread;
     struct life life = {.pair = *index / PROCESSES};
-    if (!member_prepare(&life.m, rank, RANKS, rank))
+    if (!member_prepare(&life.m, rank, PROCESSES * threads, rank))
         return;
-    processes_meet(2 * life.pair, RANKS);
+    processes_meet(2 * life.pair, life.m.size);
     if (thread == 0)
         atomic_store(&armed, process == run->fault.rank);
-    processes_meet(2 * life.pair + 1, RANKS);
+    processes_meet(2 * life.pair + 1, life.m.size);
     trib_status status = TRIB_OK;
     for (enum phase phase = CREATE; phase < CLOSE && status == TRIB_OK; phase++)
         status = live_through(&life, phase);
@@ -251,20 +258,20 @@ static void process(int index, int n, void *runs)
 {
     (void)n;
     run = (struct run *)runs + index / PROCESSES;
-    check_ranks(HERE, live, &index);
+    check_ranks(run->here, live, &index);
     atomic_store(&armed, false);
 }
 
-/* If one rank goes without a side channel, all do. */
-static void check_channels(const struct run *one, enum phase phase)
+/* If one rank goes without, all do. */
+static void check_same(const int what[RANKS], long fault, enum phase phase)
 {
     bool with = false, without = false;
     for (int rank = 0; rank < RANKS; rank++) {
-        with = with || one->channel[phase][rank] == WITH;
-        without = without || one->channel[phase][rank] == WITHOUT;
+        with = with || what[rank] == WITH;
+        without = without || what[rank] == WITHOUT;
     }
-    CHECK_MSG(!(with && without), "fault %ld: after %s some ranks have a side channel",
-              one->fault.n, phase_names[phase]);
+    CHECK_MSG(!(with && without), "fault %ld: after %s some ranks go without", fault,
+              phase_names[phase]);
 }
 
 /* Creation fails on all ranks because one says that it did not get what it needs. Ranks that just
@@ -286,18 +293,21 @@ static void judge(const struct run *one, const struct child_end ends[PROCESSES])
         if (!children_check(&ends[i], i))
             CHECK_MSG(false, "that was with fault %ld", one->fault.n);
     check_created(one);
-    for (enum phase phase = CREATE; phase < PHASES; phase++)
-        check_channels(one, phase);
+    for (enum phase phase = CREATE; phase < PHASES; phase++) {
+        check_same(one->channel[phase], one->fault.n, phase);
+        check_same(one->memory[phase], one->fault.n, phase);
+    }
 }
 
 /* Fault `first`, and more that are `step` apart. Those injected are counted in `found`, by phase.
  * Returns false if a run has passed whole. */
-static bool run_some(const struct injection_fault *first, long step, long found[PHASES])
+static bool run_some(const struct injection_fault *first, int here, long step, long found[PHASES])
 {
     struct child_end ends[CHILDREN_MAX];
     struct run *runs = children_share(AT_ONCE * sizeof *runs);
     bool all = true;
     for (int i = 0; i < AT_ONCE; i++) {
+        runs[i].here = here;
         runs[i].fault = *first;
         runs[i].fault.n += i * step;
     }
@@ -313,17 +323,17 @@ static bool run_some(const struct injection_fault *first, long step, long found[
     return all;
 }
 
-static void walk(enum injection_mode mode, int where, long step)
+static void walk(enum injection_mode mode, int where, int here, long step)
 {
     struct injection_fault fault = {mode, where, 1};
     long found[PHASES] = {0};
     const char *what = mode == INJECT_NO_THREAD ? "thread start" : "allocation";
-    check_begin("a failure of one %s in process %d of two", what, where);
-    while (run_some(&fault, step, found) && fault.n < MOST && !check_failed())
+    check_begin("a failure of one %s in process %d of two of %d ranks", what, where, here);
+    while (run_some(&fault, here, step, found) && fault.n < MOST && !check_failed())
         fault.n += AT_ONCE * step;
     CHECK(fault.n < MOST);
     CHECK(check_failed() || (found[CREATE] > 0 && found[SPLIT] > 0 && found[SHRINK] > 0));
-    printf("  process %d, %-12s", where, what);
+    printf("  process %d of %d ranks, %-12s", where, here, what);
     for (enum phase phase = CREATE; phase < PHASES; phase++)
         printf(" %4ld in %s", found[phase], phase_names[phase]);
     printf("\n");
@@ -336,9 +346,11 @@ int main(int n, char **arguments)
     const long step = n > 1 ? atol(arguments[1]) : quick ? 13 : 2;
     if (step < 1)
         return EXIT_FAILURE;
-    for (int where = 0; where < PROCESSES; where++) {
-        walk(INJECT_NO_MEMORY, where, step);
-        walk(INJECT_NO_THREAD, where, 1);
-    }
+    share_begin(RANKS);
+    for (int where = 0; where < PROCESSES; where++)
+        for (int here = 1; here <= HERE; here++) {
+            walk(INJECT_NO_MEMORY, where, here, step);
+            walk(INJECT_NO_THREAD, where, here, 1);
+        }
     return check_finish("no_memory_processes_test");
 }

@@ -14,8 +14,9 @@ struct tri_transport {
     const uint32_t *flag; /* of that state */
     struct place *place;
     int32_t rank, size, here, device;
-    uint64_t pieces; /* of collectives so far; for the thread that runs this rank's calls */
-    uint64_t splits; /* so far; for the thread that owns the communicator */
+    uint64_t pieces;       /* of collectives so far; for the thread that runs this rank's calls */
+    uint64_t splits;       /* so far; for the thread that owns the communicator */
+    struct shared *shared; /* share.c; NULL: nothing */
 };
 
 /* Wait until `holds(context)`, or an abort: then its status. */
@@ -34,6 +35,10 @@ trib_status processes_open_group(struct tri_transport **out, const int32_t *devi
                                  const struct tri_config *config, uint32_t timeout_ms);
 trib_status processes_split(struct tri_transport **out, struct tri_transport *parent, int32_t color,
                             int32_t key, const struct tri_config *config, uint32_t timeout_ms);
+
+/* backend.c: from now on ranks share memory. */
+void processes_share(const struct tri_share_ops *ops,
+                     uint64_t (*peer_bytes)(const struct tri_transport *self));
 
 /* collectives.c */
 trib_status processes_collective(const struct tri_call *calls, size_t n);
