@@ -9,8 +9,8 @@ struct place {
     float send[RANKS * COUNT], recv[RANKS * COUNT];
 };
 
-static const trib_call_options with_factor = {(uint32_t)sizeof(trib_call_options), TRIB_CALL_FACTOR,
-                                              2.0, NULL, 0, 0};
+static const trib_call_options with_factor = {
+    (uint32_t)sizeof(trib_call_options), TRIB_CALL_FACTOR, 2.0, NULL, 0, 0};
 static struct team team;
 static struct place places[RANKS];
 
