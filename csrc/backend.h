@@ -180,7 +180,7 @@ struct tri_share_ops {
     int32_t max_ranks; /* for more there is nothing */
     /* What this rank has. Fails if it takes no part. */
     trib_status (*offer)(struct tri_transport *transport, struct tri_share_offer *out);
-    /* Allocate, by the offers of all ranks, and export: *out_fd becomes the caller's. */
+    /* Allocate, by the offers of all ranks, and export: *out_fd becomes the caller's; -1 after a failure. */
     trib_status (*allocate)(struct tri_transport *transport, const struct tri_share_offer *all,
                             int *out_fd);
     /* Map what the others have exported: fds[rank], the own one -1. They stay the caller's. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/descriptor.h"
 #include "csrc/base/machine.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/pinned.h"
@@ -83,9 +84,9 @@ struct step {
 static trib_status begin(struct step *step, struct tri_transport *transport)
 {
     struct trib_abort *state = transport->local->state;
+    *step = (struct step){.transport = transport};
     if (!tri_abort_register(state))
         return tri_abort_status(state);
-    *step = (struct step){.transport = transport};
     const trib_status status = tri_nccl_push_device(&step->guard, transport->device);
     if (status != TRIB_OK) {
         tri_abort_unregister(state);
@@ -175,7 +176,10 @@ static trib_status allocate(struct tri_transport *transport, const struct tri_sh
     if (transport->sharing == NULL)
         return end(&step, "no memory");
     transport->sharing->size = transport->size;
-    return end(&step, make(transport->sharing, &step, all, out_fd));
+    const char *why = make(transport->sharing, &step, all, out_fd);
+    if (why != NULL)
+        tri_descriptor_close(out_fd);
+    return end(&step, why);
 }
 
 static trib_status map(struct tri_transport *transport, const int *fds)

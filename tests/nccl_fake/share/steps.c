@@ -24,6 +24,14 @@ static trib_status map(struct share_ranks *ranks, int rank)
     return status;
 }
 
+static trib_status allocate(struct share_ranks *ranks, int rank)
+{
+    const trib_status status = ops()->allocate(ranks->of[rank], ranks->offers, &ranks->fds[rank]);
+    CHECK_MSG((status == TRIB_OK) == (ranks->fds[rank] >= 0),
+              "rank %d: a descriptor after a failure, or none", rank);
+    return status;
+}
+
 static trib_status take(struct share_ranks *ranks, int rank)
 {
     struct tri_transport *transport = ranks->of[rank];
@@ -31,7 +39,7 @@ static trib_status take(struct share_ranks *ranks, int rank)
     case SHARE_OFFER:
         return ops()->offer(transport, &ranks->offers[rank]);
     case SHARE_ALLOCATE:
-        return ops()->allocate(transport, ranks->offers, &ranks->fds[rank]);
+        return allocate(ranks, rank);
     case SHARE_MAP:
         return map(ranks, rank);
     case SHARE_TRY:
