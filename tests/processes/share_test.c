@@ -95,7 +95,8 @@ static void check_log(const char *words)
 {
     pthread_mutex_lock(&lock);
     CHECK_MSG(lines == (words != NULL), "%d lines", lines);
-    CHECK_MSG(words == NULL || strstr(line, words) != NULL, "\"%s\" is not in %s", words, line);
+    CHECK_MSG(words == NULL || strstr(line, words) != NULL, "\"%s\" is not in %s",
+              words == NULL ? "" : words, line);
     lines = 0;
     pthread_mutex_unlock(&lock);
 }
