@@ -58,11 +58,11 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
 /* Before anything is queued: on all ranks, whose calls are the same. */
 static trib_status check_variant(struct trib_comm *comm, const struct tri_call *call)
 {
+    if (call->variant == TRIB_VARIANT_AUTO || call->count == 0)
+        return TRIB_OK;
     const struct tri_transport_ops *ops = comm->backend->transport;
     struct tri_call asked = *call;
     const char *why = NULL;
-    if (call->variant == TRIB_VARIANT_AUTO || call->count == 0)
-        return TRIB_OK;
     asked.kind = TRI_ALLREDUCE;
     asked.transport = comm->transport;
     if (ops->refuses == NULL)

@@ -54,10 +54,11 @@ void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank, enum
     return (char *)(uintptr_t)push->scratch[rank].address + (size_t)lane * bytes; /* NOLINT */
 }
 
-trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
-                                 enum tri_nccl_lane lane, const struct tri_call *call,
-                                 uint32_t *abort_flag, uint64_t patience_ns)
+trib_status tri_nccl_push_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
+                                 const struct tri_call *call, uint32_t *abort_flag,
+                                 uint64_t patience_ns)
 {
+    const struct tri_nccl_push *push = of;
     const struct tri_push_rank here = {call->send, call->recv, &push->own[rank][lane].control,
                                        rank};
     struct tri_push job = job_of(call);
@@ -70,13 +71,6 @@ trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
     for (int32_t i = 0; i < push->size; i++)
         job.scratch[i] = tri_nccl_push_scratch(push, i, lane);
     return tri_kernels_cuda.push(&job, call->stream);
-}
-
-trib_status tri_nccl_push_tried(const void *push, int32_t rank, enum tri_nccl_lane lane,
-                                const struct tri_call *call, uint32_t *abort_flag,
-                                uint64_t patience_ns)
-{
-    return tri_nccl_push_launch(push, rank, lane, call, abort_flag, patience_ns);
 }
 
 /* Without patience: deadlines are the watchdog's, as for NCCL's kernels. */

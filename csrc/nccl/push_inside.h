@@ -45,9 +45,14 @@ struct tri_nccl_push_ranks {
 
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank,
                             enum tri_nccl_lane lane);
-trib_status tri_nccl_push_launch(const struct tri_nccl_push *push, int32_t rank,
-                                 enum tri_nccl_lane lane, const struct tri_call *call,
-                                 uint32_t *abort_flag, uint64_t patience_ns);
+
+/* A launch of `rank`'s call, whose device is current, with the memory `of`. */
+typedef trib_status tri_nccl_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
+                                    const struct tri_call *call, uint32_t *abort_flag,
+                                    uint64_t patience_ns);
+
+/* That of push: `of` is a struct tri_nccl_push. */
+tri_nccl_launch tri_nccl_push_launch;
 
 /* ---------------------------------------------------------------------------------- push_memory.c */
 
@@ -63,12 +68,14 @@ size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, siz
 /* Allocate push->own[rank] on the current device. */
 cudaError_t tri_nccl_push_alloc_own(struct tri_nccl_push *push, int32_t rank);
 
-/* Of the ranks of this process: make scratch as it is before the first call; and let their calls have an
- * order, from the first one on. */
+/* Make the scratch of the ranks of this process as it is before the first call. */
 cudaError_t tri_nccl_push_empty(const struct tri_nccl_push *push,
                                 const struct tri_nccl_push_ranks *ranks);
-cudaError_t tri_nccl_push_make_orders(const struct tri_nccl_push *push,
-                                      const struct tri_nccl_push_ranks *ranks);
+
+/* When all ranks have their memory: try it, and let the calls of the ranks of this process have an order,
+ * from the first one on. NULL, or what went wrong. */
+const char *tri_nccl_push_prove(const struct tri_nccl_push *push,
+                                const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag);
 
 /* Free what is there of its memory, but not `push`. Some device is current. */
 void tri_nccl_push_release(struct tri_nccl_push *push);
@@ -78,19 +85,11 @@ void tri_nccl_push_log(const struct tri_nccl_push *push);
 
 /* ----------------------------------------------------------------------------------- push_trial.c */
 
-/* A launch of the trial's call of `rank`, whose device is current. */
-typedef trib_status tri_nccl_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
-                                    const struct tri_call *call, uint32_t *abort_flag,
-                                    uint64_t patience_ns);
-
 /* Make `own` of the ranks of this process as it is before the first call, then one allreduce of all ranks
  * in each lane, by `launch` with `of`: some drivers report that devices reach each other, and lose what
  * they write. NULL, or what went wrong. No kernel of this process runs any more then. */
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
                               const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
                               const void *of, uint32_t *abort_flag);
-
-/* push.c: that of push, which is `of`. */
-tri_nccl_launch tri_nccl_push_tried;
 
 #endif

@@ -63,11 +63,9 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
     const cudaError_t error = tri_nccl_push_empty(push, ranks);
     if (error != cudaSuccess)
         return cudaGetErrorString(error);
-    const char *why = tri_nccl_push_try(push, ranks, tri_nccl_push_tried, push, abort_flag);
+    const char *why = tri_nccl_push_prove(push, ranks, abort_flag);
     if (why != NULL)
         return why;
-    if (tri_nccl_push_make_orders(push, ranks) != cudaSuccess)
-        return "CUDA made no events";
     if (budget - bytes >= TRI_NCCL_PULL_BYTES)
         push->pull = tri_nccl_pull_make(push, ranks, nvlink, abort_flag);
     return NULL;

@@ -72,8 +72,8 @@ cudaError_t tri_nccl_push_empty(const struct tri_nccl_push *push,
     return error;
 }
 
-cudaError_t tri_nccl_push_make_orders(const struct tri_nccl_push *push,
-                                      const struct tri_nccl_push_ranks *ranks)
+static cudaError_t make_orders(const struct tri_nccl_push *push,
+                               const struct tri_nccl_push_ranks *ranks)
 {
     cudaError_t error = cudaSuccess;
     for (int32_t i = 0; i < push->size && error == cudaSuccess; i++)
@@ -81,6 +81,15 @@ cudaError_t tri_nccl_push_make_orders(const struct tri_nccl_push *push,
             error = tri_nccl_push_switch(ranks, i) ? tri_nccl_order_create(&ranks->of[i]->order)
                                                    : cudaErrorUnknown;
     return error;
+}
+
+const char *tri_nccl_push_prove(const struct tri_nccl_push *push,
+                                const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    const char *why = tri_nccl_push_try(push, ranks, tri_nccl_push_launch, push, abort_flag);
+    if (why == NULL && make_orders(push, ranks) != cudaSuccess)
+        why = "CUDA made no events";
+    return why;
 }
 
 static uint64_t bytes_of(const struct tri_nccl_push *push, int32_t rank)

@@ -49,18 +49,26 @@ static bool sees_nvlink_only(int32_t device)
     return n > 1;
 }
 
+/* NULL, or why it cannot be told. */
+static const char *describe(struct offer *out, const struct tri_transport *transport)
+{
+    *out = (struct offer){.host = tri_machine_host(),
+                          .budget = transport->config.peer_bytes,
+                          .granularity = tri_nccl_peer_granularity(transport->device),
+                          .nvlink = sees_nvlink_only(transport->device)};
+    if (out->granularity == 0)
+        return "its device has no memory of that kind";
+    return cudaDeviceGetPCIBusId(out->device, sizeof out->device, transport->device) == cudaSuccess
+               ? NULL
+               : "CUDA does not tell where its device is";
+}
+
 static trib_status offer(struct tri_transport *transport, struct tri_share_offer *out)
 {
-    struct offer own = {.host = tri_machine_host(),
-                        .budget = transport->config.peer_bytes,
-                        .granularity = tri_nccl_peer_granularity(transport->device),
-                        .nvlink = sees_nvlink_only(transport->device)};
+    struct offer own;
     const char *why = refusal(transport);
-    if (why == NULL && own.granularity == 0)
-        why = "its device has no memory of that kind";
-    if (why == NULL &&
-        cudaDeviceGetPCIBusId(own.device, sizeof own.device, transport->device) != cudaSuccess)
-        why = "CUDA does not tell where its device is";
+    if (why == NULL)
+        why = describe(&own, transport);
     if (why != NULL) {
         (void)cudaGetLastError();
         return tri_fail(TRIB_ERR_UNSUPPORTED, "%s", why);
@@ -202,10 +210,8 @@ static const char *prove(const struct tri_nccl_push *push, const struct step *st
     void *flag = NULL;
     if (tri_nccl_alloc_pinned(&flag, sizeof(uint32_t)) != TRIB_OK)
         return "no pinned memory";
-    const char *why = tri_nccl_push_try(push, &step->ranks, tri_nccl_push_tried, push, flag);
+    const char *why = tri_nccl_push_prove(push, &step->ranks, flag);
     tri_nccl_free_pinned(flag);
-    if (why == NULL && tri_nccl_push_make_orders(push, &step->ranks) != cudaSuccess)
-        why = "CUDA made no events";
     return why;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/descriptor.h"
 #include "csrc/base/process.h"
 #include "csrc/base/thread.h"
 
@@ -63,21 +64,14 @@ static void after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void close_one(int *fd)
-{
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
-}
-
 /* A copy of a connection in a child would hide its parent's death from the peers, and a copy of a
  * listener would take their connections. */
 static void in_child(void)
 {
     for (struct tri_service_item *item = items; item != NULL; item = item->next)
-        close_one(&item->fd);
-    close_one(&epoll);
-    close_one(&timer);
+        tri_descriptor_close(&item->fd);
+    tri_descriptor_close(&epoll);
+    tri_descriptor_close(&timer);
     pthread_mutex_unlock(&lock);
 }
 
@@ -209,8 +203,8 @@ static void *serve(void *nothing)
 
 static void close_descriptors(void)
 {
-    close_one(&epoll);
-    close_one(&timer);
+    tri_descriptor_close(&epoll);
+    tri_descriptor_close(&timer);
     armed_ns = 0;
 }
 
