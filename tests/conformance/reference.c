@@ -19,7 +19,7 @@ static bool is_signed(trib_dtype dtype)
     return dtype == TRIB_I8 || dtype == TRIB_I32 || dtype == TRIB_I64;
 }
 
-static uint64_t hash(uint64_t seed, uint64_t rank, uint64_t index)
+uint64_t reference_bits(uint64_t seed, uint64_t rank, uint64_t index)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + rank * 0xd1342543de82ef95u + index + 1;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -190,7 +190,7 @@ static uint64_t int_input(trib_dtype dtype, trib_op op, int size, uint64_t bits)
 static void input_element(void *dst, size_t index, const struct reference *inputs, int rank,
                           size_t position)
 {
-    const uint64_t bits = hash(inputs->seed, (uint64_t)rank, position);
+    const uint64_t bits = reference_bits(inputs->seed, (uint64_t)rank, position);
     const trib_dtype dtype = inputs->dtype;
     if (inputs->op == REFERENCE_MOVED)
         store_bits(dst, dtype, index, bits);
@@ -208,10 +208,10 @@ static double float_reduced(const struct reference *inputs, size_t position)
     const trib_dtype dtype = inputs->dtype;
     const trib_op op = inputs->op;
     const int size = inputs->size;
-    double result = float_input(dtype, op, 0, size, hash(inputs->seed, 0, position));
+    double result = float_input(dtype, op, 0, size, reference_bits(inputs->seed, 0, position));
     for (int rank = 1; rank < size; rank++) {
-        const double next =
-            float_input(dtype, op, rank, size, hash(inputs->seed, (uint64_t)rank, position));
+        const double next = float_input(dtype, op, rank, size,
+                                        reference_bits(inputs->seed, (uint64_t)rank, position));
         if (op == TRIB_PROD)
             result *= next;
         else if (op == TRIB_MIN)
@@ -234,10 +234,10 @@ static uint64_t int_reduced(const struct reference *inputs, size_t position)
     const trib_dtype dtype = inputs->dtype;
     const trib_op op = inputs->op;
     const int size = inputs->size;
-    uint64_t result = int_input(dtype, op, size, hash(inputs->seed, 0, position));
+    uint64_t result = int_input(dtype, op, size, reference_bits(inputs->seed, 0, position));
     for (int rank = 1; rank < size; rank++) {
         const uint64_t next =
-            int_input(dtype, op, size, hash(inputs->seed, (uint64_t)rank, position));
+            int_input(dtype, op, size, reference_bits(inputs->seed, (uint64_t)rank, position));
         if (op == TRIB_PROD)
             result *= next;
         else if (op == TRIB_MIN)

@@ -24,6 +24,9 @@ struct reference {
     uint64_t seed;
 };
 
+/* Any bits, the same ones on every rank that asks: what inputs are made of. */
+uint64_t reference_bits(uint64_t seed, uint64_t rank, uint64_t index);
+
 /* Elements `first` .. `first + count` of the input of `rank`. */
 void reference_input(void *dst, const struct reference *inputs, int rank, size_t first,
                      size_t count);

@@ -372,14 +372,20 @@ static void end_in_vain(struct member *m)
     check_log(NULL);
 }
 
+/* One rank has its fault; there is no communicator yet. */
+static bool prepare_in_vain(struct member *m, const struct trial *trial, int index, int n)
+{
+    listen_to_log();
+    if (index == trial->who)
+        share_set_fault(trial->step, trial->fault);
+    return member_prepare(m, index, n, index);
+}
+
 static void lose(int index, int n, void *argument)
 {
     const struct trial *trial = argument;
     struct member m;
-    listen_to_log();
-    if (index == trial->who)
-        share_set_fault(trial->step, SHARE_IS_KILLED);
-    if (!member_prepare(&m, index, n, index))
+    if (!prepare_in_vain(&m, trial, index, n))
         return;
     CHECK_STATUS(create_in_vain(&m, trial, PATIENT_MS), TRIB_ERR_CLOSED);
     CHECK_DETAIL(" was killed by signal 9 (SIGKILL)");
@@ -405,10 +411,7 @@ static void wait_in_vain(int index, int n, void *argument)
 {
     const struct trial *trial = argument;
     struct member m;
-    listen_to_log();
-    if (index == trial->who)
-        share_set_fault(trial->step, SHARE_HANGS);
-    if (!member_prepare(&m, index, n, index))
+    if (!prepare_in_vain(&m, trial, index, n))
         return;
     CHECK_STATUS(create_in_vain(&m, trial, HURRIED_MS), TRIB_ERR_TIMEOUT);
     end_in_vain(&m);

@@ -12,7 +12,7 @@
 
 #include "tests/check.h"
 #include "tests/children.h"
-#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/cuda_peers.h"
 
 enum {
     RANKS = 8,
@@ -276,16 +276,9 @@ static void look(int index, int n, void *argument)
 {
     struct machine *machine = argument;
     (void)index, (void)n;
-    machine->reach = true;
     if (cudaGetDeviceCount(&machine->gpus) != cudaSuccess)
         machine->gpus = 0;
-    for (int i = 0; i < machine->gpus; i++)
-        for (int j = 0; j < machine->gpus; j++) {
-            int can = 1;
-            if (i != j)
-                MUST(cudaDeviceCanAccessPeer(&can, i, j));
-            machine->reach = machine->reach && can != 0;
-        }
+    machine->reach = cuda_map_peers(machine->gpus);
 }
 
 static void run_case(const struct machine *machine, int size, int rounds, bool alone, bool captured)

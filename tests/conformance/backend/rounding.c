@@ -12,10 +12,10 @@ enum {
     PERIOD = 1021, /* inputs repeat: the exact results of so many are all */
     SMALL = 1000,
     LARGE = 700001, /* more than kernels between GPUs take, of 4 bytes */
-    LARGE_RANKS = 8,
-    KINDS = 3
+    LARGE_RANKS = 8
 };
 
+enum kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, KINDS };
 static const char *const kinds[KINDS] = {"allreduce", "reduce", "reduce_scatter"};
 
 struct exact {
@@ -26,7 +26,7 @@ struct rounding {
     struct suite *suite;
     trib_dtype dtype;
     trib_op op;
-    int kind;
+    enum kind kind;
     size_t count;
     struct exact exact[PERIOD];
     void *found[TEAM_MAX]; /* of each rank, `count` elements; NULL: none */
@@ -40,18 +40,11 @@ static int digits_of(trib_dtype dtype)
     return dtype == TRIB_F64 ? 53 : dtype == TRIB_F32 ? 24 : dtype == TRIB_F16 ? 11 : 8;
 }
 
-static uint64_t scramble(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* A number of the type with all digits: from 1/8 to 4 and of both signs, but a factor is from 3/4 to 3/2, so
  * that products of 64 neither overflow nor vanish. */
 static double input(const struct rounding *r, int rank, size_t position)
 {
-    const uint64_t bits = scramble(r->suite->seed + (uint64_t)rank * 7919 + position % PERIOD + 1);
+    const uint64_t bits = reference_bits(r->suite->seed, (uint64_t)rank, position % PERIOD);
     const int digits = digits_of(r->dtype);
     const double fraction =
         1 + ldexp((double)(bits >> 8 & ((UINT64_C(1) << (digits - 1)) - 1)), 1 - digits);
@@ -109,16 +102,16 @@ static long double bound(const struct rounding *r, const struct exact *exact, lo
 
 static size_t sent_blocks(const struct rounding *r)
 {
-    return r->kind == 2 ? (size_t)r->suite->team.size : 1;
+    return r->kind == REDUCE_SCATTER ? (size_t)r->suite->team.size : 1;
 }
 
 static trib_status call(const struct rounding *r, int rank, const void *send, void *recv)
 {
     trib_comm *comm = r->suite->team.comms[rank];
     trib_stream stream = r->suite->team.streams[rank];
-    if (r->kind == 0)
+    if (r->kind == ALLREDUCE)
         return trib_allreduce(comm, send, recv, r->count, r->dtype, r->op, stream);
-    if (r->kind == 1)
+    if (r->kind == REDUCE)
         return trib_reduce(comm, send, recv, r->count, r->dtype, r->op, 0, stream);
     return trib_reduce_scatter(comm, send, recv, r->count, r->dtype, r->op, stream);
 }
@@ -151,7 +144,7 @@ static void run_rank(int rank, int size, void *argument)
     const bool good = backend_go_on(r->suite, rank, ready && run(r, rank, send, recv, image));
     CHECK_OK(trib_device_free(device, send));
     CHECK_OK(trib_device_free(device, recv));
-    if (good && (r->kind != 1 || rank == 0))
+    if (good && (r->kind != REDUCE || rank == 0))
         r->found[rank] = image;
     else
         free(image);
@@ -161,7 +154,7 @@ static void run_rank(int rank, int size, void *argument)
 
 static bool check_rank(const struct rounding *r, int rank)
 {
-    const size_t first = r->kind == 2 ? (size_t)rank * r->count : 0;
+    const size_t first = r->kind == REDUCE_SCATTER ? (size_t)rank * r->count : 0;
     for (size_t i = 0; i < r->count; i++) {
         long double right = 0;
         const long double most = bound(r, &r->exact[(first + i) % PERIOD], &right);
@@ -173,12 +166,12 @@ static bool check_rank(const struct rounding *r, int rank)
                              kinds[r->kind], r->count, rank, i, found, right, fabsl(found - right),
                              most);
     }
-    return r->kind != 0 ||
+    return r->kind != ALLREDUCE ||
            CHECK_MSG(memcmp(r->found[0], r->found[rank], r->count * trib_dtype_size(r->dtype)) == 0,
                      "ranks 0 and %d have different bits", rank);
 }
 
-static void try_kind(struct rounding *r, int kind, size_t count)
+static void try_kind(struct rounding *r, enum kind kind, size_t count)
 {
     r->kind = kind;
     r->count = count;
@@ -202,9 +195,9 @@ void backend_rounding(struct suite *suite)
                         suite->team.size, suite->how, trib_dtype_name(r.dtype), trib_op_name(r.op));
             compute(&r);
             for (int kind = 0; kind < KINDS; kind++)
-                try_kind(&r, kind, SMALL);
+                try_kind(&r, (enum kind)kind, SMALL);
             if (suite->team.size <= LARGE_RANKS && suite->depth == BACKEND_WHOLE)
-                try_kind(&r, 0, LARGE);
+                try_kind(&r, ALLREDUCE, LARGE);
             suite->seed += 10000;
             check_end();
         }

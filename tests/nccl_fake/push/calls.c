@@ -73,8 +73,8 @@ static void composed(void)
     push_begin("lists, averages and barriers");
     if (push_open(&ranks, 3, PUSH_N * 4, NULL)) {
         push_each(&ranks, composed_rank);
-        CHECK_MSG(fake_nccl_calls() == ranks.nccl, "NCCL got calls");
-        CHECK(fake_pushes() - ranks.pushes >= 4);
+        CHECK_MSG(fake_nccl_calls() == ranks.served.nccl, "NCCL got calls");
+        CHECK(fake_pushes() - ranks.served.pushes >= 4);
         push_close(&ranks);
     }
     push_end();

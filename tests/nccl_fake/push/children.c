@@ -165,8 +165,8 @@ static void adopted(void)
         fake_move_data(true);
         check_ranks(HALF, adopted_rank, &family);
         fake_move_data(false);
-        CHECK(fake_pushes() == family.parents.pushes);
-        CHECK(fake_nccl_calls() - family.parents.nccl >= 2 * HALF);
+        CHECK(fake_pushes() == family.parents.served.pushes);
+        CHECK(fake_nccl_calls() - family.parents.served.nccl >= 2 * HALF);
         push_drop(&family.parents);
     }
     push_end();

@@ -9,6 +9,7 @@
 #include "tests/check.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_push.h"
+#include "tests/nccl_fake/served.h"
 #include "tests/nccl_fake/streams.h"
 
 enum { PUSH_PLENTY_MS = 20000, PUSH_LATE_MS = 150, PUSH_N = 40 };
@@ -19,7 +20,7 @@ struct push_ranks {
     trib_device *devices[TRI_PUSH_RANKS];
     trib_stream streams[TRI_PUSH_RANKS];
     void *data[TRI_PUSH_RANKS];
-    long nccl, pushes; /* calls before the last push_counts */
+    struct served served; /* before the last push_counts */
 };
 
 /* A case, in which devices reach each other by NVLink; at its end everything is freed. */

@@ -73,7 +73,7 @@ static void adopted(void)
         fake_move_data(true); /* ranks that are adopted find each other by NCCL */
         check_ranks(RANKS, adopting_rank, &adopting);
         fake_move_data(false);
-        CHECK(fake_nccl_calls() - adopting.ranks.nccl >= RANKS);
+        CHECK(fake_nccl_calls() - adopting.ranks.served.nccl >= RANKS);
         CHECK(fake_pulls().done == pulls);
         push_drop(&adopting.ranks);
     }

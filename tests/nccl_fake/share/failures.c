@@ -66,27 +66,27 @@ static void mappings(void)
     share_end();
 }
 
-/* A rank's own memory. */
-static void blocks(void)
+/* Each of `all` failures, as `fail` has them, ends the steps in that one. */
+static void walk(const char *name, void (*fail)(int n), enum share_step where, int all)
 {
     enum share_step step = SHARE_OFFER;
     int n = 0;
-    share_begin("no memory");
-    for (; try_with(fake_fail_blocks, n, &step); n++)
-        CHECK(step == SHARE_ALLOCATE);
-    CHECK_MSG(n == RANKS, "%d allocations fail", n);
+    share_begin(name);
+    for (; try_with(fail, n, &step); n++)
+        CHECK_MSG(step == where, "failure %d is one of step %d", n, (int)step);
+    CHECK_MSG(n == all, "there are %d failures", n);
     share_end();
+}
+
+/* A rank's own memory. */
+static void blocks(void)
+{
+    walk("no memory", fake_fail_blocks, SHARE_ALLOCATE, RANKS);
 }
 
 static void events(void)
 {
-    enum share_step step = SHARE_OFFER;
-    int n = 0;
-    share_begin("no events");
-    for (; try_with(fake_allow_events, n, &step); n++)
-        CHECK(step == SHARE_TRY);
-    CHECK_MSG(n == 2 * RANKS, "%d events are missing", n);
-    share_end();
+    walk("no events", fake_allow_events, SHARE_TRY, 2 * RANKS);
 }
 
 /* Whoever has started waits for those that have not, no longer than a trial may take. */

@@ -14,6 +14,7 @@
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_push.h"
 #include "tests/nccl_fake/fixture.h"
+#include "tests/nccl_fake/served.h"
 #include "tests/nccl_fake/streams.h"
 
 enum {
@@ -46,7 +47,7 @@ struct share_ranks {
     trib_status statuses[TRI_PUSH_RANKS]; /* with that result, */
     char why[TRI_PUSH_RANKS][256];        /* and detail */
 
-    long nccl, pushes; /* calls before the last share_counts */
+    struct served served; /* before the last share_counts */
 };
 
 /* A case, in which devices reach each other by NVLink. At its end nothing is left, nor are switches of
@@ -91,6 +92,8 @@ bool share_works(const struct share_ranks *ranks, enum tri_kind kind);
 /* An allreduce of all ranks, a thread each, that NCCL serves if `count` is large, or if nothing is
  * shared. */
 void share_call_nccl(struct share_ranks *ranks, size_t count);
+/* Push serves a small allreduce, and NCCL one of `count` + 1 elements. */
+void share_serves_up_to(struct share_ranks *ranks, size_t count);
 /* Since the last time, NCCL has got `nccl` calls of ranks, and push has served `pushes` calls; -1:
  * whatever. */
 bool share_counts(struct share_ranks *ranks, long nccl, long pushes);

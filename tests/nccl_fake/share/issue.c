@@ -86,35 +86,37 @@ bool share_works(const struct share_ranks *ranks, enum tri_kind kind)
     return good && share_is_right(ranks, kind, SHARE_N);
 }
 
-struct served {
+struct by_nccl {
     struct share_ranks *ranks;
     size_t count;
 };
 
 static void call_rank(int rank, int size, void *argument)
 {
-    const struct served *served = argument;
-    const struct share_ranks *ranks = served->ranks;
+    const struct by_nccl *asked = argument;
+    const struct share_ranks *ranks = asked->ranks;
     (void)size;
-    CHECK_OK(share_call(ranks, rank, TRI_ALLREDUCE, served->count, ranks->streams[rank]));
+    CHECK_OK(share_call(ranks, rank, TRI_ALLREDUCE, asked->count, ranks->streams[rank]));
     (void)share_wait(ranks, rank);
 }
 
 void share_call_nccl(struct share_ranks *ranks, size_t count)
 {
-    struct served served = {ranks, count};
-    check_ranks(ranks->size, call_rank, &served);
+    struct by_nccl asked = {ranks, count};
+    check_ranks(ranks->size, call_rank, &asked);
 }
 
 bool share_counts(struct share_ranks *ranks, long nccl, long pushes)
 {
-    const long before[2] = {ranks->nccl, ranks->pushes};
-    ranks->nccl = fake_nccl_calls();
-    ranks->pushes = fake_pushes();
-    return nccl < 0 ||
-           CHECK_MSG(ranks->nccl - before[0] == nccl && ranks->pushes - before[1] == pushes,
-                     "NCCL got %ld calls, expected %ld; push served %ld, expected %ld",
-                     ranks->nccl - before[0], nccl, ranks->pushes - before[1], pushes);
+    return served_since(&ranks->served, nccl, pushes);
+}
+
+void share_serves_up_to(struct share_ranks *ranks, size_t count)
+{
+    (void)share_counts(ranks, -1, -1);
+    CHECK(share_works(ranks, TRI_ALLREDUCE) && share_counts(ranks, 0, 1));
+    share_call_nccl(ranks, count + 1);
+    CHECK(share_counts(ranks, ranks->size, 0));
 }
 
 bool share_has_memory(const struct share_ranks *ranks, bool some)
