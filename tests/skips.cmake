@@ -1,5 +1,6 @@
 # Run by ctest after its summary: says what was skipped and why, out of the log of this run, and
-# leaves the counts and those lines in <FOLDER>/Testing/{counts,skips}.txt.
+# leaves the counts, those lines and the names of what failed in
+# <FOLDER>/Testing/{counts,skips,failures}.txt.
 # While ctest is still writing, the log has a longer name: .tmp, from CMake 4 on .tmp and a number.
 file(GLOB logs ${FOLDER}/Testing/Temporary/LastTest.log*)
 set(newest -1)
@@ -18,9 +19,11 @@ set(shown_per_test 6)
 set(all 0)
 set(passed 0)
 set(report "")
+set(failures "")
 foreach(line IN LISTS lines)
     if(line MATCHES "^[0-9]+/[0-9]+ Test: (.*)")
         set(test ${CMAKE_MATCH_1})
+        list(APPEND failures ${test})
         math(EXPR all "${all} + 1")
         set(shown 0)
     elseif(line MATCHES "^ *skipped: (.*)")
@@ -30,6 +33,7 @@ foreach(line IN LISTS lines)
         endif()
     else()
         math(EXPR passed "${passed} + 1")
+        list(REMOVE_ITEM failures ${test})
     endif()
 endforeach()
 
@@ -45,6 +49,8 @@ math(EXPR failed "${all} - ${passed} - ${skipped}")
 
 file(WRITE ${FOLDER}/Testing/counts.txt "${passed} ${failed} ${skipped}\n")
 file(WRITE ${FOLDER}/Testing/skips.txt "${report}")
+list(JOIN failures "\n" failures)
+file(WRITE ${FOLDER}/Testing/failures.txt "${failures}\n")
 if(report)
     message("\nSkipped, and why:\n${report}")
 else()
