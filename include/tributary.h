@@ -992,14 +992,11 @@ enum {
 /** Which code serves an allreduce (PEERS). All ranks pass the same. */
 typedef int32_t trib_variant;
 enum {
-    TRIB_VARIANT_AUTO = 0, /**< by a fixed table: what PEERS says */
-    TRIB_VARIANT_NCCL = 1, /**< NCCL */
-    TRIB_VARIANT_PUSH =
-        2, /**< each rank stores its part into memory of its peers; as large as PEERS
-                                *   allows */
+    TRIB_VARIANT_AUTO = 0,     /**< by a fixed table: what PEERS says */
+    TRIB_VARIANT_NCCL = 1,     /**< NCCL */
+    TRIB_VARIANT_PUSH = 2,     /**< each rank stores its part into its peers; sizes as PEERS says */
     TRIB_VARIANT_ONE_SHOT = 3, /**< each rank reads the parts of all where they lie; not in place */
-    TRIB_VARIANT_TWO_SHOT =
-        4 /**< each rank reads its share of all parts, and writes it to all results */
+    TRIB_VARIANT_TWO_SHOT = 4  /**< each rank reads its share of all parts, and writes it to all */
 };
 
 /** "two_shot"; "?" for an invalid variant. */

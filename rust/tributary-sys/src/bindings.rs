@@ -355,11 +355,11 @@ pub struct trib_variant(pub i32);
 pub const TRIB_VARIANT_AUTO: trib_variant = trib_variant(0);
 #[doc = " NCCL"]
 pub const TRIB_VARIANT_NCCL: trib_variant = trib_variant(1);
-#[doc = " each rank stores its part into memory of its peers; as large as PEERS\n   allows"]
+#[doc = " each rank stores its part into its peers; sizes as PEERS says"]
 pub const TRIB_VARIANT_PUSH: trib_variant = trib_variant(2);
 #[doc = " each rank reads the parts of all where they lie; not in place"]
 pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);
-#[doc = " each rank reads its share of all parts, and writes it to all results"]
+#[doc = " each rank reads its share of all parts, and writes it to all"]
 pub const TRIB_VARIANT_TWO_SHOT: trib_variant = trib_variant(4);
 #[doc = " Options of one call; unless stated otherwise each rank chooses its own. Start from\n  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:\n  an older library accepts a larger one if the fields it does not know are 0."]
 #[repr(C)]
