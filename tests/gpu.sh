@@ -2,6 +2,7 @@
 # Everything that needs a GPU, on a machine that has one or more: tests/gpu.sh [options]
 #   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of
 #                  PyTorch too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
+#   --figures      those of --bench, and no test
 #   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
 #                  in slices side by side, one for each processor
 #   --racecheck    only that, of the quick suite, and no other test
@@ -18,7 +19,8 @@
 #                        sed -n 's/.*Executable .*(\(.*\))$/\1/p' | xargs cp -t DIR && strip DIR/*
 #                  and in the same way target/release/examples/train. (A hash ends each name, so no
 #                  program of one crate replaces one of the other.)
-#   --python WHEEL also the tests of the Python package, which was built elsewhere as that wheel
+#   --python WHEEL also the tests of the Python package, which was built elsewhere as that wheel; with
+#                  --bench the steps of PyTorch's DDP with its hooks
 #   --jobs N       so many tests side by side (a fifth of the processors, 1 to 4); not of what measures
 #   --out DIR      where logs and figures go (build/gpu/out)
 #   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
@@ -26,12 +28,13 @@
 # NCCL are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
 set -u
 cd "$(dirname "$0")/.."
-build=build/gpu out=build/gpu/out bench=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=460 slices=$(nproc)
+build=build/gpu out=build/gpu/out bench=0 figures=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=460 slices=$(nproc)
 jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 20 ? 4 : $(nproc) / 5))
 only=() sanitize=
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
+    --figures) bench=1 figures=1 ;;
     --sanitizer) sanitizer=1 ;;
     --racecheck) racecheck=1 ;;
     --scenarios) scenarios=1 ;;
@@ -218,54 +221,62 @@ if [ $scenarios = 1 ]; then
     finish
 fi
 
-needs_gpu=1
-# What takes longest comes first.
-for n in 4 3 2 1; do
-    [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
-done
-for i in 1 2 3 4; do
-    later 240 "kernels_cuda_test, part $i" $build/tests/kernels_cuda_test --slice $i/4
-done
-for n in 4 3 2 1; do
-    [ $n -gt "$gpus" ] || later 240 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
-done
-for program in $build/tests/*_cuda_test; do
-    case $program in
-    */kernels_cuda_test) ;;
-    *) later 240 "$(basename "$program")" "$program" ;;
-    esac
-done
-run_queue
-needs_gpu=0
-# The others, on all GPUs: those for nccl, and those that take the best backend there is.
-for program in $build/tests/*_test; do
-    case $program in
-    *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
-    */injection_test) ;; # 15 minutes, on host alone
-    */scenarios_nccl_test) ;; # --scenarios
-    *) later 240 "$(basename "$program")" "$program" ;;
-    esac
-done
-run_queue
-
-# A communicator of processes that a launcher starts, one for each GPU.
-launched() {
-    try 90 "$1" cmake -DPROGRAM=$build/tests/job/launched -DLAUNCHER="$2" -DCOMMAND="${3:-}" -DRANKS="$gpus" \
-        -DBACKEND=nccl -DWORK="$PWD/$out/launched" -P tests/job/launched.cmake
+c_tests() {
+    local n i program
+    needs_gpu=1
+    # What takes longest comes first.
+    for n in 4 3 2 1; do
+        [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
+    done
+    for i in 1 2 3 4; do
+        later 240 "kernels_cuda_test, part $i" $build/tests/kernels_cuda_test --slice $i/4
+    done
+    for n in 4 3 2 1; do
+        [ $n -gt "$gpus" ] || later 240 "backend_nccl_test on $n" $build/tests/backend_nccl_test $n
+    done
+    for program in $build/tests/*_cuda_test; do
+        case $program in
+        */kernels_cuda_test) ;;
+        *) later 240 "$(basename "$program")" "$program" ;;
+        esac
+    done
+    run_queue
+    needs_gpu=0
+    # The others, on all GPUs: those for nccl, and those that take the best backend there is.
+    for program in $build/tests/*_test; do
+        case $program in
+        *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
+        */injection_test) ;; # 15 minutes, on host alone
+        */scenarios_nccl_test) ;; # --scenarios
+        *) later 240 "$(basename "$program")" "$program" ;;
+        esac
+    done
+    run_queue
 }
+
 mpirun="mpirun|--allow-run-as-root|--oversubscribe|-n|$gpus"
 torchrun="python3|-m|torch.distributed.run|--standalone|--nproc_per_node|$gpus|--no_python"
 has_mpirun=$(mpirun --version 2>/dev/null | grep -c 'Open MPI')
 has_torchrun=$(python3 -c 'import torch; print(1)' 2>/dev/null)
-if [ "$gpus" -gt 1 ]; then
+
+launched() {
+    try 90 "$1" cmake -DPROGRAM=$build/tests/job/launched -DLAUNCHER="$2" -DCOMMAND="${3:-}" -DRANKS="$gpus" \
+        -DBACKEND=nccl -DWORK="$PWD/$out/launched" -P tests/job/launched.cmake
+}
+
+# A communicator of processes that a launcher starts, one for each GPU.
+launched_jobs() {
+    local launcher
+    [ "$gpus" -gt 1 ] || return
     for launcher in torchrun openmpi mpich slurm; do
         launched "a job by the variables of $launcher" $launcher
     done
     [ "$has_mpirun" != 1 ] || launched "a job under mpirun" openmpi "$mpirun"
     [ "$has_torchrun" != 1 ] || launched "a job under torchrun" torchrun "$torchrun"
-fi
+}
 
-if [ $sanitizer = 1 ]; then
+sanitizers() {
+    local tool report
     command -v compute-sanitizer >/dev/null || echo "compute-sanitizer is not on PATH"
     for tool in memcheck initcheck synccheck; do
         # A case provokes a refused launch: CUDA's own errors are for the program to check.
@@ -275,32 +286,51 @@ if [ $sanitizer = 1 ]; then
             --error-exitcode 9 $build/tests/kernels_cuda_test
     done
     racecheck_slices 300
-fi
+}
 
-if [ -n "$rust" ]; then
+rust_train() {
+    local program=$1 name
+    name=$(basename "$program")
+    try 60 "$name" "$program" --backend nccl --ranks "$gpus"
+    [ "$gpus" -gt 1 ] || return
+    try 60 "$name, a process killed" "$program" --backend nccl --ranks "$gpus" --processes --kill-rank 1 \
+        --at-step 100
+    [ "$has_mpirun" != 1 ] || try 60 "$name, under mpirun" ${mpirun//|/ } "$program" --launched --backend nccl
+    [ "$has_torchrun" != 1 ] || try 60 "$name, under torchrun" ${torchrun//|/ } "$program" --launched \
+        --backend nccl
+}
+
+rust_tests() {
+    local program
     for program in "$rust"/*; do
         [ -f "$program" ] && [ -x "$program" ] || continue
         case $(basename "$program") in
-        train*)
-            try 60 "$(basename "$program")" "$program" --backend nccl --ranks "$gpus"
-            [ "$gpus" -lt 2 ] || try 60 "$(basename "$program"), a process killed" "$program" \
-                --backend nccl --ranks "$gpus" --processes --kill-rank 1 --at-step 100
-            [ "$gpus" -lt 2 ] || [ "$has_mpirun" != 1 ] || try 60 "$(basename "$program"), under mpirun" \
-                ${mpirun//|/ } "$program" --launched --backend nccl
-            [ "$gpus" -lt 2 ] || [ "$has_torchrun" != 1 ] || try 60 "$(basename "$program"), under torchrun" \
-                ${torchrun//|/ } "$program" --launched --backend nccl
-            ;;
+        train*) rust_train "$program" ;;
         *) later 120 "$(basename "$program")" "$program" --test-threads=1 ;;
         esac
     done
     run_queue
-fi
+}
 
-if [ -n "$wheel" ]; then
-    rm -rf "$out/python"
-    try 60 "install the wheel" python3 -m pip install --quiet --no-index --no-deps --target "$out/python" "$wheel" &&
-        try 300 python env -C rust/tributary-py PYTHONPATH="$(realpath "$out/python")" \
-            python3 -W error -X faulthandler -m unittest --quiet
+# The package, where it is to be had by PYTHONPATH.
+package=$(realpath -m "$out/python")
+install_wheel() {
+    rm -rf "$package"
+    try 60 "install the wheel" python3 -m pip install --quiet --no-index --no-deps --target "$package" "$wheel"
+}
+
+python_tests() {
+    try 300 python env -C rust/tributary-py PYTHONPATH="$package" \
+        python3 -W error -X faulthandler -m unittest --quiet
+}
+
+[ -z "$wheel" ] || install_wheel || wheel=
+if [ $figures = 0 ]; then
+    c_tests
+    launched_jobs
+    [ $sanitizer = 0 ] || sanitizers
+    [ -z "$rust" ] || rust_tests
+    [ -z "$wheel" ] || python_tests
 fi
 
 # -------------------------------------------------------------------------------------- figures
@@ -330,9 +360,10 @@ if [ $bench = 1 ]; then
     figure 60 lists $build/benches/trib_lists nccl
     figure 90 sparse $build/benches/trib_sparse --backend nccl --density 0.01 \
         --count 1M,25557032,256M --iterations 20 --warmup 5 --csv "$out/sparse.csv"
-    if python3 -c 'import torch' 2>/dev/null; then
-        figure 90 torch_sparse python3 -m torch.distributed.run --nproc-per-node "$gpus" \
-            benches/torch_sparse.py --density 0.01
+    torch=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
+    if [ "$has_torchrun" = 1 ]; then
+        figure 90 torch_sparse "${torch[@]}" benches/torch_sparse.py --density 0.01
+        [ -z "$wheel" ] || PYTHONPATH=$package figure 90 torch_hooks "${torch[@]}" benches/torch_hooks.py
     fi
 fi
 finish
