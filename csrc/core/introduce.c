@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "csrc/base/log.h"
-#include "csrc/core/making.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
 #include "csrc/core/watchdog.h"
@@ -20,7 +19,7 @@ _Static_assert(HALF <= TRI_STAGED_BYTES, "one small allgather takes half of an a
 /* The introduction of one rank. */
 struct introduction {
     struct trib_comm *comm;
-    struct tri_making making;
+    const struct tri_making *making;
     struct tri_peer_address *all; /* [size] */
     unsigned char *halves;        /* [size][HALF] */
     struct tri_remote *remote;    /* NULL: this rank goes without */
@@ -30,7 +29,7 @@ static trib_status exchange_addresses(const struct introduction *self,
                                       const struct tri_peer_address *own)
 {
     for (size_t half = 0; half < HALVES; half++) {
-        TRI_TRY(tri_making_allgather(&self->making, (const unsigned char *)own + half * HALF, HALF,
+        TRI_TRY(tri_making_allgather(self->making, (const unsigned char *)own + half * HALF, HALF,
                                      self->halves));
         for (int32_t rank = 0; rank < self->comm->size; rank++)
             memcpy((unsigned char *)&self->all[rank] + half * HALF,
@@ -44,7 +43,7 @@ static void go_without(const struct introduction *self, const char *why)
     tri_log(TRIB_LOG_WARN,
             "trib_%s on rank %d: the ranks have no side channel, and hear neither of deaths nor of "
             "aborts in other processes: %s",
-            tri_operations[self->making.operation].name, (int)self->comm->rank, why);
+            tri_operations[self->making->operation].name, (int)self->comm->rank, why);
 }
 
 /* Can every rank be reached? */
@@ -59,7 +58,7 @@ static bool all_reachable(const struct introduction *self)
 static trib_status connect(const struct introduction *self)
 {
     const trib_status status =
-        tri_remote_connect(self->remote, self->all, tri_making_patience(&self->making));
+        tri_remote_connect(self->remote, self->all, tri_making_patience(self->making));
     if (status != TRIB_OK)
         go_without(self, tri_detail());
     return status;
@@ -70,7 +69,7 @@ static trib_status connect_all(struct introduction *self)
 {
     const trib_status own = connect(self);
     bool all = true;
-    TRI_TRY(tri_making_allgather(&self->making, &own, sizeof own, self->halves));
+    TRI_TRY(tri_making_allgather(self->making, &own, sizeof own, self->halves));
     for (size_t i = 0; i < (size_t)self->comm->size * sizeof own; i++)
         all = all && self->halves[i] == 0; /* TRIB_OK is 0 */
     if (all) {
@@ -99,30 +98,27 @@ static trib_status introduce(struct introduction *self)
     return TRIB_OK;
 }
 
-static trib_status prepare(struct introduction *self, int operation, uint64_t deadline_ns)
+static trib_status prepare(struct introduction *self)
 {
     const size_t size = (size_t)self->comm->size;
     self->all = calloc(size, sizeof *self->all);
     self->halves = calloc(size, HALF);
     if (self->all == NULL || self->halves == NULL)
-        return tri_fail_call(self->comm, operation, TRIB_ERR_OUT_OF_MEMORY,
+        return tri_fail_call(self->comm, self->making->operation, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory for the addresses of %zu ranks", size);
-    return tri_making_begin(&self->making, self->comm, operation, deadline_ns);
+    return TRIB_OK;
 }
 
-trib_status tri_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
+trib_status tri_introduce(const struct tri_making *making)
 {
-    struct introduction self = {.comm = comm};
-    if (comm->backend->transport->here(comm->transport) >= comm->size)
-        return TRIB_OK;
-    trib_status status = prepare(&self, operation, deadline_ns);
+    struct introduction self = {.comm = making->comm, .making = making};
+    trib_status status = prepare(&self);
     if (status == TRIB_OK)
         status = introduce(&self);
-    if (status != TRIB_OK) /* the other ranks wait for this one */
-        (void)tri_abort_raise(comm->state, status, tri_detail());
+    if (status != TRIB_OK) /* before its channels close: the others hear why over them */
+        tri_making_fail(making, status);
     tri_remote_close(self.remote);
-    tri_making_end(&self.making);
     free(self.all);
     free(self.halves);
-    return status == TRIB_OK ? TRIB_OK : tri_comm_usable(comm, operation);
+    return status;
 }

@@ -74,11 +74,24 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
     tri_watchdog_begin(comm);
 }
 
+/* With the ranks of other processes. */
+static trib_status introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
+{
+    struct tri_making making;
+    if (comm->backend->transport->here(comm->transport) >= comm->size)
+        return TRIB_OK;
+    trib_status status = tri_making_begin(&making, comm, operation, deadline_ns);
+    if (status == TRIB_OK)
+        status = tri_introduce(&making);
+    if (status == TRIB_OK)
+        status = tri_share(&making);
+    tri_making_end(&making);
+    return status == TRIB_OK ? TRIB_OK : tri_comm_usable(comm, operation);
+}
+
 trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns)
 {
-    trib_status status = tri_introduce(comm, operation, deadline_ns);
-    if (status == TRIB_OK)
-        status = tri_share(comm, operation, deadline_ns);
+    const trib_status status = introduce(comm, operation, deadline_ns);
     if (status == TRIB_OK)
         return TRIB_OK;
     const struct tri_detail_copy why = tri_detail_copy();

@@ -9,8 +9,8 @@
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
                              int32_t device, int32_t max_size, const struct tri_settings *settings);
 void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, uint64_t identity);
-/* tri_introduce and tri_share for `comm`, which `operation` makes and which has its transport;
- * destroys it if one of them fails. */
+/* tri_introduce and tri_share for `comm`, which `operation` makes, until `deadline_ns` at most, and which
+ * has its transport; destroys it if one of them fails. */
 trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns);
 /* Free a communicator without a transport. */
 void tri_comm_discard(struct trib_comm *comm);

@@ -10,14 +10,21 @@ trib_status tri_making_begin(struct tri_making *out, struct trib_comm *comm, int
                              uint64_t deadline_ns)
 {
     *out = (struct tri_making){.comm = comm, .operation = operation, .deadline_ns = deadline_ns};
-    return comm->backend->device->stream_create(comm->device, &out->stream);
+    const trib_status status = comm->backend->device->stream_create(comm->device, &out->stream);
+    if (status != TRIB_OK)
+        tri_making_fail(out, status);
+    return status;
 }
 
 void tri_making_end(struct tri_making *making)
 {
     if (making->stream != NULL)
         (void)making->comm->backend->device->stream_destroy(making->comm->device, making->stream);
-    making->stream = NULL;
+}
+
+void tri_making_fail(const struct tri_making *making, trib_status status)
+{
+    (void)tri_abort_raise(making->comm->state, status, tri_detail());
 }
 
 trib_status tri_making_allgather(const struct tri_making *making, const void *own, size_t bytes,

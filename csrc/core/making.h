@@ -15,10 +15,15 @@ struct tri_making {
     trib_stream stream; /* of its own: the default one may wait for work of the caller's */
 };
 
+/* If it fails, the communicator ends, as by tri_making_fail. */
 trib_status tri_making_begin(struct tri_making *out, struct trib_comm *comm, int operation,
                              uint64_t deadline_ns);
-/* After begin, whatever that returned; or of zeroes. */
+/* After begin, whatever that returned. */
 void tri_making_end(struct tri_making *making);
+
+/* This rank fails with `status`, and its detail is why: the communicator ends, for the other ranks wait
+ * for this one. */
+void tri_making_fail(const struct tri_making *making, trib_status status);
 
 /* tri_small_allgather, until `deadline_ns` at most. A call's deadline does not end it: another rank
  * may still be at what comes before. */

@@ -9,7 +9,6 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/descriptor.h"
 #include "csrc/base/log.h"
-#include "csrc/core/making.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
 #include "csrc/core/wait.h"
@@ -26,7 +25,7 @@ _Static_assert(sizeof(struct vote) <= TRI_STAGED_BYTES, "one small allgather tak
 struct sharing {
     struct trib_comm *comm;
     const struct tri_share_ops *ops;
-    struct tri_making making;
+    const struct tri_making *making;
     struct tri_share_offer offer;
     struct vote *votes;             /* [size], of the last step */
     struct tri_share_offer *offers; /* [size] */
@@ -91,7 +90,7 @@ static trib_status await_fd(struct sharing *self, int32_t rank, uint64_t deadlin
 
 static trib_status take_fds(struct sharing *self)
 {
-    const uint64_t deadline_ns = tri_making_patience(&self->making);
+    const uint64_t deadline_ns = tri_making_patience(self->making);
     for (int32_t rank = 0; rank < self->comm->size; rank++)
         if (rank != self->comm->rank)
             TRI_TRY(await_fd(self, rank, deadline_ns));
@@ -121,7 +120,8 @@ static void go_without(const struct sharing *self, const char *why)
     tri_log(TRIB_LOG_INFO,
             "trib_%s on rank %d: the ranks share no memory across processes, and the library of "
             "backend \"%s\" alone moves their data: %s",
-            tri_operations[self->making.operation].name, (int)comm->rank, comm->backend->name, why);
+            tri_operations[self->making->operation].name, (int)comm->rank, comm->backend->name,
+            why);
 }
 
 /* The first one that could not take the last step, or the size. */
@@ -148,7 +148,7 @@ static trib_status take(struct sharing *self, trib_status (*step)(struct sharing
     struct vote own = {.status = step(self)};
     const struct tri_detail_copy why = tri_detail_copy();
     own.offer = self->offer;
-    TRI_TRY(tri_making_allgather(&self->making, &own, sizeof own, self->votes));
+    TRI_TRY(tri_making_allgather(self->making, &own, sizeof own, self->votes));
     const int32_t failed = first_failed(self);
     *out_all = failed == self->comm->size;
     if (own.status != TRIB_OK)
@@ -177,7 +177,7 @@ static trib_status share(struct sharing *self)
 
 /* ------------------------------------------------------------------------------------------ life */
 
-static trib_status begin(struct sharing *self, int operation, uint64_t deadline_ns)
+static trib_status begin(struct sharing *self)
 {
     const size_t size = (size_t)self->comm->size;
     tri_remote_want_fds(self->comm->remote, true); /* others may send once it has voted */
@@ -185,17 +185,16 @@ static trib_status begin(struct sharing *self, int operation, uint64_t deadline_
     self->offers = calloc(size, sizeof *self->offers);
     self->fds = malloc(size * sizeof *self->fds);
     if (self->votes == NULL || self->offers == NULL || self->fds == NULL)
-        return tri_fail_call(self->comm, operation, TRIB_ERR_OUT_OF_MEMORY,
+        return tri_fail_call(self->comm, self->making->operation, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to share that of %zu ranks", size);
     for (size_t rank = 0; rank < size; rank++)
         self->fds[rank] = -1;
-    return tri_making_begin(&self->making, self->comm, operation, deadline_ns);
+    return TRIB_OK;
 }
 
 static void end(struct sharing *self)
 {
     tri_remote_want_fds(self->comm->remote, false);
-    tri_making_end(&self->making);
     free(self->votes);
     free(self->offers);
     free(self->fds);
@@ -209,16 +208,17 @@ static bool is_possible(const struct trib_comm *comm)
            tri_remote_is_one_host(comm->remote);
 }
 
-trib_status tri_share(struct trib_comm *comm, int operation, uint64_t deadline_ns)
+trib_status tri_share(const struct tri_making *making)
 {
-    struct sharing self = {.comm = comm, .ops = comm->backend->transport->share};
+    struct trib_comm *comm = making->comm;
+    struct sharing self = {.comm = comm, .ops = comm->backend->transport->share, .making = making};
     if (!is_possible(comm))
         return TRIB_OK;
-    trib_status status = begin(&self, operation, deadline_ns);
+    trib_status status = begin(&self);
     if (status == TRIB_OK)
         status = share(&self);
-    if (status != TRIB_OK) /* the other ranks wait for this one */
-        (void)tri_abort_raise(comm->state, status, tri_detail());
+    if (status != TRIB_OK)
+        tri_making_fail(making, status);
     end(&self);
-    return status == TRIB_OK ? TRIB_OK : tri_comm_usable(comm, operation);
+    return status;
 }

@@ -2,12 +2,11 @@
 #ifndef TRI_CORE_SHARE_H
 #define TRI_CORE_SHARE_H
 
-#include "csrc/core/communicator.h"
+#include "csrc/core/making.h"
 
-/* Collective over `comm`, which is new and introduced; `operation` makes it, until `deadline_ns` at
- * most. If its backend shares memory (struct tri_share_ops), and each rank is in a process of its own
- * on one host, all ranks use that from here on, or none does, which is logged at TRIB_LOG_INFO. Fails
- * if the communicator has ended meanwhile. */
-trib_status tri_share(struct trib_comm *comm, int operation, uint64_t deadline_ns);
+/* Collective over a new communicator whose ranks are introduced. If its backend shares memory (struct
+ * tri_share_ops), and each rank is in a process of its own on one host, all ranks use that from here
+ * on, or none does, which is logged at TRIB_LOG_INFO. If it fails, the communicator has ended. */
+trib_status tri_share(const struct tri_making *making);
 
 #endif

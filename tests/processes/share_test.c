@@ -372,24 +372,24 @@ static void end_in_vain(struct member *m)
     check_log(NULL);
 }
 
-/* One rank has its fault; there is no communicator yet. */
-static bool prepare_in_vain(struct member *m, const struct trial *trial, int index, int n)
+/* One rank has its fault, and no rank gets a communicator that goes on. */
+static void fail_in_vain(const struct trial *trial, int index, int n, uint32_t timeout_ms,
+                         trib_status wanted, const char *detail)
 {
+    struct member m;
     listen_to_log();
     if (index == trial->who)
         share_set_fault(trial->step, trial->fault);
-    return member_prepare(m, index, n, index);
+    if (!member_prepare(&m, index, n, index))
+        return;
+    CHECK_STATUS(create_in_vain(&m, trial, timeout_ms), wanted);
+    CHECK_DETAIL(detail);
+    end_in_vain(&m);
 }
 
-static void lose(int index, int n, void *argument)
+static void lose(int index, int n, void *trial)
 {
-    const struct trial *trial = argument;
-    struct member m;
-    if (!prepare_in_vain(&m, trial, index, n))
-        return;
-    CHECK_STATUS(create_in_vain(&m, trial, PATIENT_MS), TRIB_ERR_CLOSED);
-    CHECK_DETAIL(" was killed by signal 9 (SIGKILL)");
-    end_in_vain(&m);
+    fail_in_vain(trial, index, n, PATIENT_MS, TRIB_ERR_CLOSED, " was killed by signal 9 (SIGKILL)");
 }
 
 static void one_is_killed(void)
@@ -407,14 +407,9 @@ static void one_is_killed(void)
 }
 
 /* Until its communicator ends: the others see to that. */
-static void wait_in_vain(int index, int n, void *argument)
+static void wait_in_vain(int index, int n, void *trial)
 {
-    const struct trial *trial = argument;
-    struct member m;
-    if (!prepare_in_vain(&m, trial, index, n))
-        return;
-    CHECK_STATUS(create_in_vain(&m, trial, HURRIED_MS), TRIB_ERR_TIMEOUT);
-    end_in_vain(&m);
+    fail_in_vain(trial, index, n, HURRIED_MS, TRIB_ERR_TIMEOUT, "");
 }
 
 static void one_hangs(void)
