@@ -14,10 +14,11 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/conformance/cuda_peers.h"
 
-enum { WARMUP = 2, RUNS = 20, RUNS_MAX = 10000, MIB_MAX = 1024, SCRATCH = 16 << 20 };
+enum { WARMUP = 2, RUNS = 20, RUNS_MAX = 10000, MIB_MAX = 1024, SCRATCH = 4 << 20 };
 #define MIB ((size_t)1 << 20)
 
-static const size_t sizes[] = {2 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB};
+static const size_t sizes[] = {MIB / 4,  MIB / 2,  MIB,      2 * MIB,   4 * MIB,   8 * MIB,
+                               16 * MIB, 32 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB};
 
 struct benched {
     struct tri_pull call;                       /* but for `here`, `count`, `op` and `way` */
@@ -162,9 +163,9 @@ static size_t bench_size(const struct bench *bench, struct benched *b, size_t by
     }
     for (int side = 0; side < SIDES; side++) {
         const size_t wrong = check_side(bench, b, side);
-        printf("%5zu  %-18s %9.2f %9.2f %9.2f %9.2f %8zu\n", bytes / MIB, names[side],
-               eager[side].device.median, eager[side].device.p99, graph[side].device.median,
-               graph[side].device.p99, wrong);
+        printf("%5g  %-18s %9.2f %9.2f %9.2f %9.2f %8zu\n", (double)bytes / (double)MIB,
+               names[side], eager[side].device.median, eager[side].device.p99,
+               graph[side].device.median, graph[side].device.p99, wrong);
         all += wrong;
     }
     fflush(stdout);

@@ -15,9 +15,10 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/conformance/cuda_peers.h"
 
-enum { CALLS = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 1 << 20 };
+enum { CALLS = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 2 << 20 };
 
-static const size_t sizes[] = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, MOST};
+static const size_t sizes[] = {1 << 10,   4 << 10,   16 << 10, 64 << 10,
+                               256 << 10, 512 << 10, 1 << 20,  MOST};
 
 static const struct {
     const char *name;

@@ -91,7 +91,8 @@ __device__ inline void send_blocks(const PushJob &job, const tri_push_rank &self
     }
 }
 
-// The chunk of every rank, from the slots that begin at `slots`; false if that is given up.
+// The chunk of every rank, from the slots that begin at `slots`; false if that is given up. Those of all
+// peers are loaded before one is looked at: a load takes as long as all of them. `own` is full.
 template <int Ranks, bool Wide>
 __device__ inline bool receive_chunk(const PushJob &job, const tri_push_rank &self,
                                      const uint4 *slots, const uint4 &own, uint4 (&granules)[Ranks])
@@ -101,12 +102,11 @@ __device__ inline bool receive_chunk(const PushJob &job, const tri_push_rank &se
         bool full = true;
 #pragma unroll
         for (int r = 0; r < Ranks; r++)
-            if (r == self.rank) {
-                granules[r] = own;
-            } else if (r < job.size) {
-                granules[r] = load_granules<Wide>(slots + r * job.capacity);
-                full = full && all_full<Wide>(granules[r]);
-            }
+            granules[r] = load_granules_if<Wide>(r != self.rank && r < job.size,
+                                                 slots + r * job.capacity, own);
+#pragma unroll
+        for (int r = 0; r < Ranks; r++)
+            full = full && all_full<Wide>(granules[r]);
         if (full)
             return true;
         if (gives_up(job, self.control, waiting))

@@ -41,24 +41,37 @@ struct alignas(Wire<T>::kWide ? 8 : 16) Part {
 
 // ------------------------------------------------------------------------------------- granules
 
+// `otherwise` if they are not wanted. Without a branch, so that a thread's loads are on their way together.
+template <bool Wide>
+__device__ inline uint4 load_granules_if(bool wanted, const uint4 *at, const uint4 &otherwise)
+{
+    uint4 v = otherwise;
+    if constexpr (Wide)
+        asm volatile("{ .reg .pred p;\n"
+                     ".reg .b64 a, b;\n"
+                     "setp.ne.u32 p, %5, 0;\n"
+                     "mov.b64 a, {%0, %1};\n"
+                     "mov.b64 b, {%2, %3};\n"
+                     "@p ld.relaxed.sys.global.v2.b64 {a, b}, [%4];\n"
+                     "mov.b64 {%0, %1}, a;\n"
+                     "mov.b64 {%2, %3}, b; }"
+                     : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                     : "l"(at), "r"(static_cast<uint32_t>(wanted))
+                     : "memory");
+    else
+        asm volatile("{ .reg .pred p;\n"
+                     "setp.ne.u32 p, %5, 0;\n"
+                     "@p ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4]; }"
+                     : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                     : "l"(at), "r"(static_cast<uint32_t>(wanted))
+                     : "memory");
+    return v;
+}
+
 template <bool Wide>
 __device__ inline uint4 load_granules(const uint4 *at)
 {
-    uint4 v;
-    if constexpr (Wide)
-        asm volatile("{ .reg .b64 a, b;\n"
-                     "ld.relaxed.sys.global.v2.b64 {a, b}, [%4];\n"
-                     "mov.b64 {%0, %1}, a;\n"
-                     "mov.b64 {%2, %3}, b; }"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(at)
-                     : "memory");
-    else
-        asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(at)
-                     : "memory");
-    return v;
+    return load_granules_if<Wide>(true, at, {});
 }
 
 template <bool Wide>
