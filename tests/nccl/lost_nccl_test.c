@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -24,16 +25,17 @@ static const struct {
     const char *name;
     trib_status status;
     int deadline_ms;    /* until the other knows; 0: at once */
-    const char *detail; /* what it says of rank 1 */
+    const char *detail; /* what it says of rank 1, and then the number of a call; */
+    int before;         /* so many before the one that waits */
 } cases[LOST] = {
-    [SILENT] = {"does not call", TRIB_ERR_TIMEOUT, CALL_MS,
-                " has not made it: its newest is call 5, "},
-    [DIFFERENT] = {"makes another call", TRIB_ERR_TIMEOUT, CALL_MS,
-                   " makes another call: call 6, "},
-    [CLOSES] = {"closes", TRIB_ERR_CLOSED, 0, " has closed after call 5, trib_allreduce"},
-    [EXITS] = {"exits", TRIB_ERR_CLOSED, 0, " has closed after call 5, trib_allreduce"},
-    [STOPPED] = {"is stopped", TRIB_ERR_TIMEOUT, CALL_MS, " does not answer"},
-    [EARLY] = {"closes early, but in order", TRIB_OK, 0, ""},
+    [SILENT] = {"does not call", TRIB_ERR_TIMEOUT, CALL_MS, " has not made it: its newest is call ",
+                1},
+    [DIFFERENT] = {"makes another call", TRIB_ERR_TIMEOUT, CALL_MS, " makes another call: call ",
+                   0},
+    [CLOSES] = {"closes", TRIB_ERR_CLOSED, 0, " has closed after call ", 1},
+    [EXITS] = {"exits", TRIB_ERR_CLOSED, 0, " has closed after call ", 1},
+    [STOPPED] = {"is stopped", TRIB_ERR_TIMEOUT, CALL_MS, " does not answer", 0},
+    [EARLY] = {"closes early, but in order", TRIB_OK, 0, "", 0},
 };
 
 struct run {
@@ -74,6 +76,21 @@ static void be_lost(struct apart_rank *rank, struct run *run)
 
 /* -------------------------------------------------------------------------------- the first one */
 
+/* The number behind `words` in the newest detail; 0: they are not there. */
+static long number_behind(const char *words)
+{
+    const char *const at = strstr(trib_last_detail(), words);
+    return at == NULL ? 0 : strtol(at + strlen(words), NULL, 10);
+}
+
+/* Creating a communicator takes calls, too, so only the distance is known. */
+static void check_numbers(const struct run *run)
+{
+    const long waits = number_behind(" in call "), other = number_behind(cases[run->how].detail);
+    if (run->how != STOPPED)
+        CHECK_MSG(waits > 1 && other == waits - cases[run->how].before, "%s", trib_last_detail());
+}
+
 static void check_end_of(const struct apart_rank *rank, const struct run *run)
 {
     char who[64];
@@ -83,6 +100,7 @@ static void check_end_of(const struct apart_rank *rank, const struct run *run)
     if (run->how != DIFFERENT) /* that one may have been the first to tell */
         CHECK_DETAIL(who);
     CHECK_DETAIL(cases[run->how].detail);
+    check_numbers(run);
     CHECK_OK(trib_comm_lost(&n, rank->comm, &lost, 1));
     CHECK_MSG(run->how == DIFFERENT || (n == 1 && lost == 1), "%d lost, rank %d", n, lost);
 }

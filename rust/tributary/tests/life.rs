@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{alone, backend, device, error_of, get, have, options, ranks, vec_on};
 use tributary::{
     AbortHandle, Backend, Communicator, Counters, DType, Device, DeviceBuffer, DeviceSlice,
-    DeviceVec, Error, ErrorKind, Event, Group, InPlace, Memory, ReduceOp, SparseAllReduce,
-    SparseOptions, Stream, UniqueId, Work,
+    DeviceVec, Error, ErrorKind, Event, Group, InPlace, ReduceOp, SparseAllReduce,
+    SparseOptions, Stream, UniqueId, Use, Work,
 };
 
 #[test]
@@ -235,7 +235,9 @@ fn counters_count() {
 #[test]
 fn memory_is_counted() {
     ranks(2, |comm, _| {
-        assert_eq!(comm.memory().unwrap(), Memory::default());
+        let memory = comm.memory().unwrap();
+        assert_eq!(memory.workspace, Use::default());
+        assert_eq!((memory.sparse, memory.pinned), (Use::default(), Use::default()));
         let options = SparseOptions::new();
         let bytes = options.device_bytes(comm, 1000, DType::F32).unwrap();
         let sparse = SparseAllReduce::new(comm, 1000, DType::F32, &options).unwrap();

@@ -24,6 +24,8 @@ class Processes:
     """A rank is this process, under torchrun."""
 
     def __init__(self, backend: str) -> None:
+        if backend != "nccl":  # torch's PowerSGD hook waits for a GPU wherever there is one
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         dist.init_process_group(backend, timeout=timedelta(seconds=120))
         self.number, self.size = dist.get_rank(), dist.get_world_size()
         self.device = torch.device("cpu")
