@@ -94,14 +94,14 @@
  *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are on GPUs of one host that reach each other's
  *  memory, and all in one process or each in a process of its own, kernels of the library serve small
  *  allreduces, reduce_scatters, allgathers and broadcasts: each rank stores its part straight into memory
- *  of its peers. That serves lists,
- *  averages and the barrier, too, whose messages are small enough: allreduces up to 2 MiB with 2 GPUs
- *  over NVLink, 512 KiB with 4, 256 KiB with 8, 64 KiB over PCI Express, half of that for f64 and
- *  integers; of a reduce_scatter all that a rank sends to the others may be as much; of an allgather
- *  or a broadcast half as much, whatever its type; less if `peer_bytes` leaves no more room. Any
- *  buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls,
- *  several in one batch, sends and receives, and communicators that were adopted, or split from
- *  such. Every rank reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG
+ *  of its peers. That serves lists, averages and the barrier, too, whose messages are small enough:
+ *  allreduces up to 1 MiB with 2 GPUs over NVLink, 512 KiB with 3 or 4, 256 KiB with more, 64 KiB over
+ *  PCI Express, half of that for f64 and integers. What a rank sends to each other one in a
+ *  reduce_scatter may be as much, in an allgather or a broadcast half as much, whatever its type; with
+ *  more than 4 GPUs that is for all other ranks together. If `peer_bytes` is smaller there is less
+ *  room; with 24 MiB, or between processes, 2 GPUs go up to 2 MiB. Any buffer will do. A root, too,
+ *  waits for all ranks to come. NCCL serves the rest: scaled calls, several in one batch, sends and
+ *  receives, and communicators that were adopted, or split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG
  *  is the sum divided by the number of ranks; copies keep every bit. When the communicator
  *  is made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all,
  *  and the log (TRIB_LOG_INFO) says why. Aborts end these kernels within some 20 us.
@@ -110,12 +110,13 @@
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
  *  its own GPU alone (CUDA_VISIBLE_DEVICES) takes the limit of PCI Express, for all ranks.
  *
- *  With 2 GPUs in one process, over NVLink, and 24 MiB or more of `peer_bytes`, allreduces from 1 MiB on
- *  that are not small do not reach NCCL either: each rank reduces half of the elements, which it reads and
- *  writes where all ranks have them. For that the GPUs are given access to each other's memory
- *  (cudaDeviceEnablePeerAccess), which stays as long as the process: do not disable it. A buffer that
- *  cudaMalloc did not make, on any rank, sends the call through memory of the library instead, which
- *  is slower. At most two communicators on a GPU have this. When a rank's call has ended, after an abort
+ *  With 2 to 4 GPUs in one process, over NVLink, and 16 MiB or more of `peer_bytes`, larger allreduces do
+ *  not reach NCCL either, up to 256 MiB with 2 GPUs, 64 MiB with 3, 16 MiB with 4: each rank reduces its
+ *  share of the elements, which it reads and writes where all ranks have them. For that the GPUs are
+ *  given access to each other's memory (cudaDeviceEnablePeerAccess) and default pools
+ *  (cudaMemPoolSetAccess), which stays as long as the process: do not disable it. A buffer that neither
+ *  cudaMalloc made, nor a pool that all these GPUs have access to, on any rank, sends the call through
+ *  memory of the library instead, which is slower, from some MiB on slower than NCCL, too. At most two communicators on a GPU have this. When a rank's call has ended, after an abort
  *  as well, no other rank accesses its buffers any more; an abort waits until what has begun to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
@@ -502,8 +503,8 @@ typedef struct trib_options {
                                  *   and `network`: 1 to TRIB_NAME_MAX bytes, no control
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
-                                 *   rank, see PEERS; 0: 16 MiB, none of which is for large
-                                 *   allreduces; TRIB_NO_PEERS: NCCL serves all calls.
+                                 *   rank, see PEERS; 0: 16 MiB, with less of which there are none
+                                 *   for large allreduces; TRIB_NO_PEERS: NCCL serves all calls.
                                  *   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}

@@ -67,6 +67,7 @@ static void find_memory(void)
     (void)find(&driver->mem_set_access, "cuMemSetAccess", 10020);
     (void)find(&driver->mem_export, "cuMemExportToShareableHandle", 10020);
     (void)find(&driver->mem_import, "cuMemImportFromShareableHandle", 10020);
+    (void)find(&driver->pool_access, "cuMemPoolGetAccess", 11020);
 }
 
 static bool find_driver(void)

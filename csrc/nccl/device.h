@@ -51,6 +51,7 @@ struct tri_nccl_driver {
                            CUmemAllocationHandleType type, unsigned long long flags);
     CUresult (*mem_import)(CUmemGenericAllocationHandle *out, void *handle,
                            CUmemAllocationHandleType type);
+    CUresult (*pool_access)(CUmemAccess_flags *out, CUmemoryPool pool, CUmemLocation *location);
 };
 extern struct tri_nccl_driver tri_nccl_driver;
 

@@ -139,15 +139,48 @@ bool tri_nccl_reaches(int32_t from, int32_t to)
     return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }
 
-bool tri_nccl_peers_map(const void *address)
+static bool opens_to_all(CUmemoryPool pool, const int32_t *devices, int32_t n)
+{
+    bool opens = tri_nccl_driver.pool_access != NULL;
+    for (int32_t i = 0; i < n && opens; i++) {
+        CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                  .id = tri_nccl_cu_device(devices[i])};
+        opens = tri_nccl_driver.pool_access(&access, pool, &location) == CUDA_SUCCESS &&
+                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    return opens;
+}
+
+bool tri_nccl_peers_map(const void *address, const int32_t *devices, int32_t n)
 {
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-                                        CU_POINTER_ATTRIBUTE_CONTEXT};
+                                        CU_POINTER_ATTRIBUTE_CONTEXT,
+                                        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
     unsigned int exported = 0;
     CUcontext owner = NULL, current = NULL;
-    void *places[] = {&exported, &owner};
-    return tri_nccl_driver.pointer_attributes(2, attributes, places, (CUdeviceptr)address) ==
-               CUDA_SUCCESS &&
-           tri_nccl_driver.get_current(&current) == CUDA_SUCCESS && exported != 0 &&
+    CUmemoryPool pool = NULL;
+    void *places[] = {&exported, &owner, &pool};
+    if (tri_nccl_driver.pointer_attributes(3, attributes, places, (CUdeviceptr)address) !=
+        CUDA_SUCCESS)
+        return false;
+    if (pool != NULL)
+        return opens_to_all(pool, devices, n);
+    return exported != 0 && tri_nccl_driver.get_current(&current) == CUDA_SUCCESS &&
            owner == current;
+}
+
+void tri_nccl_peers_open_pool(const int32_t *devices, int32_t n, int32_t at)
+{
+    struct cudaMemAccessDesc others[TRI_NCCL_MAX_DEVICES] = {{.flags = cudaMemAccessFlagsProtNone}};
+    cudaMemPool_t pool = NULL;
+    size_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (devices[i] != devices[at])
+            others[count++] = (struct cudaMemAccessDesc){
+                .location = {.type = cudaMemLocationTypeDevice, .id = devices[i]},
+                .flags = cudaMemAccessFlagsProtReadWrite};
+    if (cudaDeviceGetDefaultMemPool(&pool, devices[at]) != cudaSuccess ||
+        cudaMemPoolSetAccess(pool, others, count) != cudaSuccess)
+        (void)cudaGetLastError(); /* a device without pools: nobody has such memory */
 }

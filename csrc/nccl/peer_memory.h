@@ -43,8 +43,11 @@ void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory);
 bool tri_nccl_reaches(int32_t from, int32_t to);
 bool tri_nccl_is_nvlink(int32_t from, int32_t to);
 
-/* Is there memory of cudaMalloc at `address`, of the current context? Then every device maps it that has
- * access to the current one. (Not memory of pools, and not what the driver's functions have mapped.) */
-bool tri_nccl_peers_map(const void *address);
+/* Do all `n` devices map what is at `address`? Memory of cudaMalloc, of the current context, if they have
+ * access to its device; memory of a pool, if they have access to the pool. (Of what the driver's functions
+ * have mapped that is not known.) */
+bool tri_nccl_peers_map(const void *address, const int32_t *devices, int32_t n);
+/* Give all `n` devices access to the memory of devices[at]'s default pool, as long as there is one. */
+void tri_nccl_peers_open_pool(const int32_t *devices, int32_t n, int32_t at);
 
 #endif

@@ -11,13 +11,18 @@
 #include "kernels/pull.h"
 
 enum {
-    LEAST = 1 << 20,      /* bytes from which pull is ahead of NCCL with 2 GPUs, over NVLink */
+    RANKS = 4,            /* at most: it was measured with no more */
+    LEAST = 256 << 10,    /* bytes from which pull is ahead of NCCL, over NVLink */
     BLOCKS = 64,          /* of a call: few, for other kernels run beside it; more gain 2 % */
     COMMUNICATORS = 2,    /* at once on a device */
     BLOCKS_AT_ONCE = 2,   /* on a multiprocessor */
     CONTROL = 128 * 1024, /* bytes from one lane's control to the other's */
 };
 _Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
+
+/* Bytes up to which it is, by the number of ranks: the last size of `trib_pull` and `trib_sweep` on H200. */
+static const size_t most_bytes[RANKS + 1] = {
+    [2] = (size_t)256 << 20, [3] = (size_t)64 << 20, [4] = (size_t)16 << 20};
 
 struct tri_nccl_pull {
     struct tri_nccl_peer_memory
@@ -39,7 +44,9 @@ bool tri_nccl_pull_can(const struct tri_call *call)
 
 bool tri_nccl_pull_serves(const struct tri_call *call)
 {
-    return tri_nccl_pull_can(call) && call->count >= LEAST / trib_dtype_size(call->dtype);
+    const size_t element = trib_dtype_size(call->dtype);
+    return tri_nccl_pull_can(call) && call->count >= LEAST / element &&
+           call->count <= most_bytes[call->transport->size] / element;
 }
 
 static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
@@ -76,9 +83,11 @@ trib_status tri_nccl_pull_call(const struct tri_call *call)
     const struct tri_transport *transport = call->transport;
     const enum tri_nccl_lane lane =
         transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
-    const bool mapped = tri_nccl_peers_map(call->send) && tri_nccl_peers_map(call->recv);
-    if (launch(transport->push->pull, transport->rank, lane, call, mapped,
-               transport->local->abort_flag, 0) == TRIB_OK)
+    const struct tri_nccl_pull *pull = transport->push->pull;
+    const bool mapped = tri_nccl_peers_map(call->send, pull->devices, pull->size) &&
+                        tri_nccl_peers_map(call->recv, pull->devices, pull->size);
+    if (launch(pull, transport->rank, lane, call, mapped, transport->local->abort_flag, 0) ==
+        TRIB_OK)
         return TRIB_OK;
     return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
                               transport->device);
@@ -130,7 +139,8 @@ static int32_t blocks_for(const struct tri_nccl_pull *pull)
 
 /* ----------------------------------------------------------------------------------------- setup */
 
-/* Memory that cudaMalloc has made or will make on a device can then be used by the others. */
+/* Memory that cudaMalloc, or the default pool, has made or will make on a device can then be used by the
+ * others. */
 static cudaError_t enable_peers(const struct tri_nccl_push_ranks *ranks, int32_t size)
 {
     for (int32_t i = 0; i < size; i++)
@@ -145,6 +155,8 @@ static cudaError_t enable_peers(const struct tri_nccl_push_ranks *ranks, int32_t
             else if (error != cudaSuccess)
                 return error;
         }
+    for (int32_t i = 0; i < size; i++)
+        tri_nccl_peers_open_pool(ranks->devices, size, i);
     return cudaSuccess;
 }
 
@@ -194,18 +206,23 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
     if (!allocate(pull, ranks))
         return "its devices had no memory for that";
     for (int32_t i = 0; i < pull->size; i++)
-        if (!tri_nccl_push_switch(ranks, i) || !tri_nccl_peers_map(push->own[i]))
+        if (!tri_nccl_push_switch(ranks, i) ||
+            !tri_nccl_peers_map(push->own[i], pull->devices, pull->size))
             return "the driver does not tell which memory cudaMalloc has made";
     const char *why = tri_nccl_push_try(push, ranks, try_mapped, pull, abort_flag);
     return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
 }
 
+bool tri_nccl_pull_is_for(int32_t size, bool nvlink, size_t budget)
+{
+    return tri_kernels_cuda.pull != NULL && nvlink && size <= RANKS &&
+           budget >= (size_t)2 * TRI_NCCL_PULL_BYTES;
+}
+
 struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
-                                         const struct tri_nccl_push_ranks *ranks, bool nvlink,
+                                         const struct tri_nccl_push_ranks *ranks,
                                          uint32_t *abort_flag)
 {
-    if (tri_kernels_cuda.pull == NULL || !nvlink || push->size != 2)
-        return NULL;
     const char *why = "no memory";
     struct tri_nccl_pull *pull = calloc(1, sizeof *pull);
     if (pull != NULL) {

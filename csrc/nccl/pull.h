@@ -11,14 +11,17 @@
 /* What the pull of a communicator needs. Immutable once there. */
 struct tri_nccl_pull;
 
-/* Bytes of a rank's device that pull takes, and from which it works: none of what is left for push. */
+/* Bytes of a rank's device that pull takes. */
 enum { TRI_NCCL_PULL_BYTES = 8 << 20 };
 
-/* For the ranks of `push`, which works; `nvlink`: between every two of them. All have come, and none of them
- * makes a call yet. Tried once, with what push was tried with. NULL if there is none, for which the log
- * says why. Some device is current. */
+/* Is there to be pull for so many ranks? `nvlink`: between every two of them. Of `budget` bytes, on each
+ * rank's device, as much must be left for push. */
+bool tri_nccl_pull_is_for(int32_t size, bool nvlink, size_t budget);
+
+/* For the ranks of `push`, which works. All have come, and none of them makes a call yet. Tried once, with
+ * what push was tried with. NULL if there is none, for which the log says why. Some device is current. */
 struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
-                                         const struct tri_nccl_push_ranks *ranks, bool nvlink,
+                                         const struct tri_nccl_push_ranks *ranks,
                                          uint32_t *abort_flag);
 
 /* All calls of all ranks have ended. Some device is current. */

@@ -53,9 +53,11 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
     if (!for_all_pairs(ranks->devices, push->size, tri_nccl_reaches))
         return "its devices cannot access each other's memory";
     const bool nvlink = for_all_pairs(ranks->devices, push->size, tri_nccl_is_nvlink);
+    const bool pulls = tri_nccl_pull_is_for(push->size, nvlink, budget);
+    const size_t room = budget - (pulls ? TRI_NCCL_PULL_BYTES : 0);
     const size_t granularity = granularity_of(ranks->devices, push->size);
     const size_t bytes =
-        granularity == 0 ? 0 : tri_nccl_push_lay_out(push, granularity, budget, nvlink);
+        granularity == 0 ? 0 : tri_nccl_push_lay_out(push, granularity, room, nvlink);
     if (bytes == 0)
         return "its devices have no memory of that kind, or `peer_bytes` is too small";
     if (!allocate(push, ranks, bytes))
@@ -66,8 +68,8 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
     const char *why = tri_nccl_push_prove(push, ranks, abort_flag);
     if (why != NULL)
         return why;
-    if (budget - bytes >= TRI_NCCL_PULL_BYTES)
-        push->pull = tri_nccl_pull_make(push, ranks, nvlink, abort_flag);
+    if (pulls)
+        push->pull = tri_nccl_pull_make(push, ranks, abort_flag);
     return NULL;
 }
 

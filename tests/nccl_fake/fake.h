@@ -115,8 +115,11 @@ void fake_allow_events(int n);
 /* Allocated blocks of memory; and of the allocations from now on, number `n` (0 is the next) fails; -1: none. */
 int fake_blocks(void);
 void fake_fail_blocks(int n);
-/* From now on it is memory of a pool, which peer access does not open. */
-void fake_pool(const void *data);
+/* From now on it is memory of a pool, which peer access does not open: of its device's default pool, or of
+ * one that is the device's alone. */
+void fake_pool(const void *data, bool is_default);
+/* Devices have pools, none of which is open to another device, or none. Before the first call they have. */
+void fake_have_pools(bool has);
 /* The device has `n` multiprocessors; 0: FAKE_MULTIPROCESSORS; -1: CUDA does not tell. */
 void fake_set_multiprocessors(int device, int n);
 /* How often the driver has been asked about an address. */
@@ -185,10 +188,8 @@ bool fake_reaches(int device, const void *begin, size_t bytes);
 /* These bytes, all mapped as one, where the fake itself has them: the same place for all that map them. NULL:
  * they are not mapped. The lock is held. */
 void *fake_home(const void *begin, size_t bytes);
-/* The device on which cudaMalloc made these bytes, all at once; -1: something else did. The lock is held. */
-int fake_owner(const void *begin, size_t bytes);
-/* May the device access memory that cudaMalloc made on the other one? The lock is held. */
-bool fake_may_access(int device, int peer);
+/* May the device access these bytes, which cudaMalloc or a pool has made all at once? The lock is held. */
+bool fake_may_access(int device, const void *begin, size_t bytes);
 /* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The
  * lock is held. */
 struct fake_graph *fake_capturing(cudaStream_t stream);

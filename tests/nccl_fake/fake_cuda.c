@@ -181,7 +181,8 @@ static struct block {
     char *start;
     size_t size;
     int device;
-    bool host, pooled;
+    bool host;
+    CUmemoryPool pool; /* NULL: of cudaMalloc */
 } blocks[BLOCKS];
 
 static struct block *block_of(uintptr_t address)
@@ -211,20 +212,22 @@ void fake_fail_blocks(int n)
     pthread_mutex_unlock(&fake_lock);
 }
 
-void fake_pool(const void *data)
+void fake_pool(const void *data, bool is_default)
 {
     pthread_mutex_lock(&fake_lock);
-    block_of((uintptr_t)data)->pooled = true;
+    struct block *block = block_of((uintptr_t)data);
+    block->pool = fake_pool_of(block->device, is_default);
     pthread_mutex_unlock(&fake_lock);
 }
 
-int fake_owner(const void *begin, size_t bytes)
+bool fake_may_access(int device, const void *begin, size_t bytes)
 {
     const struct block *block = block_of((uintptr_t)begin);
     const char *const at = begin;
-    const bool made =
-        block != NULL && !block->host && !block->pooled && at + bytes <= block->start + block->size;
-    return made ? block->device : -1;
+    if (block == NULL || block->host || at + bytes > block->start + block->size)
+        return false;
+    return block->pool == NULL ? fake_has_access(device, block->device)
+                               : fake_pool_opens(block->pool, device);
 }
 
 static cudaError_t allocate(void **out, size_t size, bool host)
@@ -357,7 +360,9 @@ static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attribut
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
             *(size_t *)out[i] = block == NULL ? 0 : block->size;
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            *(unsigned int *)out[i] = block != NULL && !block->host && !block->pooled;
+            *(unsigned int *)out[i] = block != NULL && !block->host && block->pool == NULL;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+            *(CUmemoryPool *)out[i] = block == NULL ? NULL : block->pool;
         else if (attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT)
             *(CUcontext *)out[i] =
                 block == NULL || block->host ? NULL : (CUcontext)&contexts[block->device];
@@ -1226,6 +1231,7 @@ static cudaError_t entry_point(const char *symbol, void **out,
         {"cuMemSetAccess", (void (*)(void))fake_mem_set_access},
         {"cuMemExportToShareableHandle", (void (*)(void))fake_mem_export},
         {"cuMemImportFromShareableHandle", (void (*)(void))fake_mem_import},
+        {"cuMemPoolGetAccess", (void (*)(void))fake_pool_access},
     };
     *out = NULL;
     *answer = cudaDriverEntryPointSymbolNotFound;

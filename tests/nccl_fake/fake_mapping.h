@@ -33,6 +33,12 @@ void fake_memory_leave(struct fake_memory *memory);
 bool fake_mapping_forget(const struct fake_handle *handle);
 /* fake_peers.c. Can the device be given access to memory of the other one? */
 bool fake_can_reach(int device, int peer);
+/* Has it got access to what cudaMalloc makes there; and to a pool? */
+bool fake_has_access(int device, int peer);
+bool fake_pool_opens(CUmemoryPool pool, int device);
+/* The device's default pool, or one that is its own alone. */
+CUmemoryPool fake_pool_of(int device, bool is_default);
+CUresult fake_pool_access(CUmemAccess_flags *out, CUmemoryPool pool, CUmemLocation *location);
 
 CUresult fake_mem_granularity(size_t *out, const CUmemAllocationProp *wanted,
                               CUmemAllocationGranularity_flags flags);

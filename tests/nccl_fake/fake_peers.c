@@ -11,6 +11,10 @@ static bool reach, nvlink = true;
 static bool hidden[FAKE_DEVICES];
 static unsigned int
     enabled[FAKE_DEVICES]; /* devices that this one may access the memory of, a bit each */
+static bool has_pools = true;
+static struct pool {
+    unsigned int opened; /* to which devices, a bit each */
+} pools[2 * FAKE_DEVICES];
 
 void fake_reach(bool reaches, bool by_nvlink)
 {
@@ -83,9 +87,72 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
                    : cudaSuccess;
 }
 
-bool fake_may_access(int device, int peer)
+bool fake_has_access(int device, int peer)
 {
     return device == peer || (enabled[device] >> peer & 1) != 0;
+}
+
+/* ---------------------------------------------------------------------------------------- pools */
+
+CUmemoryPool fake_pool_of(int device, bool is_default)
+{
+    return (CUmemoryPool)&pools[2 * device + !is_default];
+}
+
+/* Of the device's own, in the order of fake_pool_of. */
+static int pool_number(CUmemoryPool pool)
+{
+    const ptrdiff_t number = (struct pool *)pool - pools;
+    if (number < 0 || number >= 2 * FAKE_DEVICES)
+        fake_die("a pool that is none");
+    return (int)number;
+}
+
+bool fake_pool_opens(CUmemoryPool pool, int device)
+{
+    const int number = pool_number(pool);
+    return number / 2 == device || (pools[number].opened >> device & 1) != 0;
+}
+
+CUresult fake_pool_access(CUmemAccess_flags *out, CUmemoryPool pool, CUmemLocation *location)
+{
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        fake_die("access to a pool from a place that is no device");
+    pthread_mutex_lock(&fake_lock);
+    *out = fake_pool_opens(pool, location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                               : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    pthread_mutex_unlock(&fake_lock);
+    return CUDA_SUCCESS;
+}
+
+void fake_have_pools(bool has)
+{
+    pthread_mutex_lock(&fake_lock);
+    has_pools = has;
+    memset(pools, 0, sizeof pools);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int device)
+{
+    *out = fake_pool_of(device, true);
+    return has_pools ? cudaSuccess : cudaErrorNotSupported;
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *access,
+                                 size_t n)
+{
+    pthread_mutex_lock(&fake_lock);
+    const int number = pool_number(pool);
+    for (size_t i = 0; i < n; i++) {
+        if (access[i].location.type != cudaMemLocationTypeDevice ||
+            access[i].location.id == number / 2 ||
+            access[i].flags != cudaMemAccessFlagsProtReadWrite)
+            fake_die("a pool is opened to itself, or not as a device's");
+        pools[number].opened |= 1u << access[i].location.id;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return cudaSuccess;
 }
 
 /* ------------------------------------------------------------------------------------ their names */

@@ -1,4 +1,4 @@
-/* Large allreduces through the library, on two GPUs of this process, as pull serves them: next to the
+/* Large allreduces through the library, on 2 to 4 GPUs of this process, as pull serves them: next to the
  * limits, from every kind of memory, on two streams, captured, in lists, and while they are aborted. */
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -10,21 +10,23 @@
 #include "tests/team.h"
 
 enum {
-    RANKS = 2,
+    RANKS_MAX = 4,
     PLENTY_MS = 20000,
     MIB = 1 << 20,
-    MOST = 40 * MIB, /* bytes of a buffer */
+    MOST = 40 * MIB,         /* bytes of a buffer */
+    MOST_OF_MANY = 16 * MIB, /* of a call of more than 2 ranks */
     PIECES = 3,
     REPLAYS = 100
 };
-#define PEER_BYTES ((uint64_t)24 * MIB)
+/* What both kernels have on a device at least; push alone takes half. */
+#define BOTH_BYTES ((uint64_t)14 * MIB)
 
 enum memory { PLAIN, POOL, PINNED };
 
 /* One team for all cases but those that abort. */
 struct large {
     struct team team;
-    void *send[RANKS], *recv[RANKS]; /* of cudaMalloc */
+    void *send[RANKS_MAX], *recv[RANKS_MAX]; /* of cudaMalloc */
     unsigned char *image;
 };
 
@@ -39,11 +41,9 @@ static void take_line(void *context, int32_t level, const char *line)
         placed = strtoull(at + strlen("allocated "), NULL, 10);
 }
 
-static bool open_team(struct team *team)
+static bool open_team(struct team *team, int ranks)
 {
-    trib_options options = TRIB_OPTIONS_INIT;
-    options.peer_bytes = PEER_BYTES;
-    return team_create(team, "nccl", RANKS, &options);
+    return team_create(team, "nccl", ranks, NULL);
 }
 
 static void current(int rank)
@@ -57,9 +57,12 @@ static float input(int rank, size_t e)
     return (float)((e * 7 + (size_t)rank * 3) % 11);
 }
 
-static float sum_of(size_t e)
+static float sum_of(int ranks, size_t e)
 {
-    return input(0, e) + input(1, e);
+    float sum = 0;
+    for (int r = 0; r < ranks; r++)
+        sum += input(r, e);
+    return sum;
 }
 
 static void fill(struct large *l, int rank, void *data, size_t count)
@@ -81,9 +84,9 @@ static void expect(struct large *l, int rank, const void *data, size_t count, fl
     current(rank);
     MUST(cudaMemcpy(l->image, data, (count + 1) * sizeof *found, cudaMemcpyDefault));
     for (size_t e = 0; e < count; e++)
-        if (found[e] != times * sum_of(e)) {
+        if (found[e] != times * sum_of(l->team.size, e)) {
             CHECK_MSG(false, "rank %d: element %zu of %zu is %g, expected %g", rank, e, count,
-                      (double)found[e], (double)(times * sum_of(e)));
+                      (double)found[e], (double)(times * sum_of(l->team.size, e)));
             return;
         }
     uint32_t behind;
@@ -118,7 +121,7 @@ static void release(int rank, enum memory memory, void *data)
 static bool sum(const struct large *l, const void *const *send, void *const *recv, size_t count)
 {
     bool good = true;
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < l->team.size; r++)
         good = CHECK_OK(trib_allreduce(l->team.comms[r], send[r], recv[r], count, TRIB_F32,
                                        TRIB_SUM, l->team.streams[r])) &&
                good;
@@ -126,13 +129,13 @@ static bool sum(const struct large *l, const void *const *send, void *const *rec
 }
 
 /* `shift` elements from where the allocation begins, on rank 1. */
-static void one_size(struct large *l, const char *name, size_t count, size_t shift, bool in_place)
+static void one_size(struct large *l, size_t count, size_t shift, bool in_place)
 {
-    const void *send[RANKS];
-    void *recv[RANKS];
-    check_begin("%s: %zu elements, %zu from the beginning, %s", name, count, shift,
+    const void *send[RANKS_MAX];
+    void *recv[RANKS_MAX];
+    check_begin("%d ranks: %zu elements, %zu from the beginning, %s", l->team.size, count, shift,
                 in_place ? "in place" : "out of place");
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < l->team.size; r++) {
         recv[r] = (float *)(in_place ? l->send[r] : l->recv[r]) + (r == 1 ? shift : 0);
         send[r] = (float *)l->send[r] + (r == 1 ? shift : 0);
         current(r);
@@ -141,42 +144,47 @@ static void one_size(struct large *l, const char *name, size_t count, size_t shi
         fill(l, r, (float *)l->send[r] + (r == 1 ? shift : 0), count);
     }
     if (sum(l, send, recv, count))
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < l->team.size; r++)
             expect(l, r, recv[r], count, 1);
     check_end();
 }
 
 static void sizes(struct large *l)
 {
-    static const size_t counts[] = {MIB / 4 - 1, MIB / 4, MIB / 4 + 1,     MIB / 2 - 1,
-                                    MIB / 2 + 1, 1000003, (size_t)4 * MIB, MOST / 4 - 16};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+    static const size_t counts[] = {MIB / 8 - 1, MIB / 8,     MIB / 8 + 1,  MIB / 4 - 1,
+                                    MIB / 4,     MIB / 4 + 1, MIB / 2 + 1,  1000003,
+                                    4 * MIB - 1, 4 * MIB,     MOST / 4 - 16};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (l->team.size > 2 && counts[i] > MOST_OF_MANY / sizeof(float))
+            continue; /* NCCL's, which would want a thread for each rank */
         for (size_t shift = 0; shift < 4; shift += 3)
             for (int in_place = 0; in_place < 2; in_place++)
-                one_size(l, "2 ranks", counts[i], shift, in_place != 0);
+                one_size(l, counts[i], shift, in_place != 0);
+    }
 }
 
 static void memories(struct large *l)
 {
-    static const enum memory kinds[][RANKS] = {{PLAIN, POOL},   {POOL, PLAIN},   {POOL, POOL},
-                                               {PINNED, PLAIN}, {PLAIN, PINNED}, {PINNED, POOL}};
+    static const enum memory kinds[][2] = {{PLAIN, POOL},   {POOL, PLAIN},   {POOL, POOL},
+                                           {PINNED, PLAIN}, {PLAIN, PINNED}, {PINNED, POOL}};
     static const char *const names[] = {"cudaMalloc", "a pool", "pinned memory"};
     enum { COUNT = 1000003 };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        const void *send[RANKS];
-        void *recv[RANKS];
-        check_begin("2 ranks: buffers of %s and of %s", names[kinds[i][0]], names[kinds[i][1]]);
-        for (int r = 0; r < RANKS; r++) {
-            send[r] = recv[r] = allocate(l, r, kinds[i][r], (COUNT + 1) * sizeof(float));
+        const void *send[RANKS_MAX];
+        void *recv[RANKS_MAX];
+        check_begin("%d ranks: buffers of %s and of %s", l->team.size, names[kinds[i][0]],
+                    names[kinds[i][1]]);
+        for (int r = 0; r < l->team.size; r++) {
+            send[r] = recv[r] = allocate(l, r, kinds[i][r % 2], (COUNT + 1) * sizeof(float));
             current(r);
             MUST(cudaMemsetAsync(recv[r], 0xff, (COUNT + 1) * sizeof(float), l->team.streams[r]));
             fill(l, r, recv[r], COUNT);
         }
         if (sum(l, send, recv, COUNT))
-            for (int r = 0; r < RANKS; r++)
+            for (int r = 0; r < l->team.size; r++)
                 expect(l, r, recv[r], COUNT, 1);
-        for (int r = 0; r < RANKS; r++)
-            release(r, kinds[i][r], recv[r]);
+        for (int r = 0; r < l->team.size; r++)
+            release(r, kinds[i][r % 2], recv[r]);
         check_end();
     }
 }
@@ -185,9 +193,9 @@ static void memories(struct large *l)
 static void streams(struct large *l)
 {
     enum { CALLS = 200, COUNT = 1000003 };
-    cudaStream_t second[RANKS];
-    check_begin("2 ranks: calls on two streams by turns");
-    for (int r = 0; r < RANKS; r++) {
+    cudaStream_t second[RANKS_MAX];
+    check_begin("%d ranks: calls on two streams by turns", l->team.size);
+    for (int r = 0; r < l->team.size; r++) {
         current(r);
         MUST(cudaStreamCreateWithFlags(&second[r], cudaStreamNonBlocking));
         MUST(cudaMemset(l->recv[r], 0xff, (COUNT + 1) * sizeof(float)));
@@ -195,13 +203,13 @@ static void streams(struct large *l)
         fill(l, r, l->send[r], COUNT);
     }
     for (int i = 0; i < CALLS; i++)
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < l->team.size; r++) {
             const trib_stream stream = i % 2 != 0 ? (trib_stream)second[r] : l->team.streams[r];
             CHECK_OK(trib_allreduce(l->team.comms[r], l->send[r], l->recv[r],
                                     i % 5 == 0 && i + 2 < CALLS ? 1000 : COUNT, TRIB_F32, TRIB_SUM,
                                     stream));
         }
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < l->team.size; r++) {
         current(r);
         MUST(cudaStreamSynchronize(second[r]));
         expect(l, r, l->recv[r], COUNT, 1);
@@ -213,7 +221,7 @@ static void streams(struct large *l)
 /* What a graph does on each rank: r = sum of s; and then once more, the sum of that. */
 struct captured {
     struct large *large;
-    cudaGraphExec_t replays[RANKS];
+    cudaGraphExec_t replays[RANKS_MAX];
 };
 
 static void capture(int rank, int size, void *argument)
@@ -247,15 +255,15 @@ static void graphs(struct large *l)
 {
     enum { COUNT = 1000003 };
     struct captured c = {.large = l};
-    check_begin("2 ranks: a graph %d times, and calls between", REPLAYS);
-    for (int r = 0; r < RANKS; r++) {
+    check_begin("%d ranks: a graph %d times, and calls between", l->team.size, REPLAYS);
+    for (int r = 0; r < l->team.size; r++) {
         current(r);
         MUST(cudaMemset(l->recv[r], 0xff, (COUNT + 1) * sizeof(float)));
         MUST(cudaDeviceSynchronize());
         fill(l, r, l->send[r], COUNT);
     }
-    check_ranks(RANKS, capture, &c);
-    for (int r = 0; r < RANKS; r++)
+    check_ranks(l->team.size, capture, &c);
+    for (int r = 0; r < l->team.size; r++)
         expect(l, r, l->recv[r], COUNT, 1);
     check_end();
 }
@@ -264,8 +272,8 @@ static void graphs(struct large *l)
 static void lists(struct large *l)
 {
     enum { COUNT = 700001 };
-    check_begin("2 ranks: a list of %d tensors", (int)PIECES);
-    for (int r = 0; r < RANKS; r++) {
+    check_begin("%d ranks: a list of %d tensors", l->team.size, (int)PIECES);
+    for (int r = 0; r < l->team.size; r++) {
         float *tensors[PIECES] = {l->send[r], l->recv[r], (float *)l->recv[r] + COUNT + 1};
         trib_tensor list[PIECES];
         current(r);
@@ -277,7 +285,7 @@ static void lists(struct large *l)
         }
         CHECK_OK(trib_allreduce_list(l->team.comms[r], list, PIECES, TRIB_SUM, l->team.streams[r]));
     }
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < l->team.size; r++) {
         expect(l, r, l->send[r], COUNT, 1);
         expect(l, r, l->recv[r], COUNT, 1);
         expect(l, r, (float *)l->recv[r] + COUNT + 1, COUNT, 1);
@@ -285,18 +293,18 @@ static void lists(struct large *l)
     check_end();
 }
 
-/* Rank 1 makes a call less; an abort ends the other one's, whose buffers can then be freed. */
-static void aborts(void)
+/* Only rank 0 makes the last call; an abort ends it, and all buffers can then be freed. */
+static void aborts(int ranks)
 {
-    enum { COUNT = 8 * MIB, ROUNDS = 5 };
+    enum { COUNT = 4 * MIB, ROUNDS = 5 };
     for (int round = 0; round < ROUNDS; round++) {
         struct team team;
         trib_abort *handle = NULL;
-        void *data[RANKS];
-        check_begin("2 ranks: an abort while one waits, round %d", round);
-        if (!open_team(&team))
+        void *data[RANKS_MAX];
+        check_begin("%d ranks: an abort while one waits, round %d", ranks, round);
+        if (!open_team(&team, ranks))
             break;
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < ranks; r++) {
             current(r);
             MUST(cudaMalloc(&data[r], COUNT * sizeof(float)));
             MUST(cudaMemset(data[r], 0, COUNT * sizeof(float)));
@@ -309,7 +317,7 @@ static void aborts(void)
         CHECK_OK(trib_comm_abort_handle(&handle, team.comms[1]));
         CHECK_OK(trib_abort_raise(handle, "enough"));
         trib_abort_release(handle);
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < ranks; r++) {
             CHECK(team_wait(&team, r, PLENTY_MS));
             CHECK_STATUS(trib_comm_status(team.comms[r]), TRIB_ERR_ABORTED);
             current(r);
@@ -324,7 +332,7 @@ static void aborts(void)
 
 static void run(struct large *l)
 {
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < l->team.size; r++) {
         l->send[r] = allocate(l, r, PLAIN, MOST + 64);
         l->recv[r] = allocate(l, r, PLAIN, MOST + 64);
     }
@@ -335,30 +343,41 @@ static void run(struct large *l)
     graphs(l);
     lists(l);
     free(l->image);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < l->team.size; r++) {
         release(r, PLAIN, l->send[r]);
         release(r, PLAIN, l->recv[r]);
     }
 }
 
-int main(void)
+static void on(int ranks)
 {
     static struct large l;
-    if (team_limit("nccl") < RANKS) {
-        check_skip("there are not two GPUs");
-        return check_finish("large_gpus_test");
-    }
-    CHECK_OK(trib_log_set(take_line, NULL, TRIB_LOG_INFO));
-    CHECK_OK(trib_debug_set(1));
-    check_begin("2 ranks: creation");
-    const bool ready = open_team(&l.team);
-    CHECK_MSG(placed >= PEER_BYTES, "%zu bytes: pull has no memory, and NCCL serves all", placed);
+    placed = 0;
+    check_begin("%d ranks: creation", ranks);
+    const bool ready = open_team(&l.team, ranks);
+    const bool pulls = placed >= BOTH_BYTES;
+    CHECK_MSG(pulls, "%zu bytes: pull has no memory, and NCCL serves all", placed);
     check_end();
-    if (ready && placed >= PEER_BYTES) { /* NCCL would want a thread for each rank */
+    if (!ready)
+        return;
+    if (pulls)
         run(&l);
-        team_close(&l.team);
-        team_destroy(&l.team);
-        aborts();
+    team_close(&l.team);
+    team_destroy(&l.team);
+    if (pulls)
+        aborts(ranks);
+}
+
+int main(void)
+{
+    const int limit = team_limit("nccl");
+    if (limit < 2)
+        check_skip("there are not two GPUs");
+    else {
+        CHECK_OK(trib_log_set(take_line, NULL, TRIB_LOG_INFO));
+        CHECK_OK(trib_debug_set(1));
     }
+    for (int ranks = 2; ranks <= limit && ranks <= RANKS_MAX; ranks++)
+        on(ranks);
     return check_finish("large_gpus_test");
 }

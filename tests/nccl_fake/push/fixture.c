@@ -160,6 +160,7 @@ bool push_open(struct push_ranks *ranks, int size, size_t bytes, const trib_opti
 {
     trib_group *group = NULL;
     trib_options named = TRIB_OPTIONS_INIT;
+    named.peer_bytes = PUSH_ROOM;
     if (options != NULL)
         named = *options;
     named.backend = "nccl";

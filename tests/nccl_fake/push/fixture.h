@@ -12,7 +12,12 @@
 #include "tests/nccl_fake/served.h"
 #include "tests/nccl_fake/streams.h"
 
-enum { PUSH_PLENTY_MS = 20000, PUSH_LATE_MS = 150, PUSH_N = 40 };
+enum {
+    PUSH_PLENTY_MS = 20000,
+    PUSH_LATE_MS = 150,
+    PUSH_N = 40,
+    PUSH_ROOM = (16 << 20) - 1 /* `peer_bytes`: the most that leaves no room for pull */
+};
 
 struct push_ranks {
     int size;
@@ -29,7 +34,8 @@ void push_end(void);
 /* So much of it is never freed. */
 void push_keep(int mappings, int blocks);
 
-/* Of `size` ranks, on devices 0 .. size - 1, with buffers of `bytes`. */
+/* Of `size` ranks, on devices 0 .. size - 1, with buffers of `bytes`. Without options push is alone, with
+ * PUSH_ROOM. */
 bool push_open(struct push_ranks *ranks, int size, size_t bytes, const trib_options *options);
 /* Destroy the communicators; and the rest of it. */
 void push_close(struct push_ranks *ranks);

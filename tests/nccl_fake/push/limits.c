@@ -1,6 +1,6 @@
 /* Up to which size push serves a call: the same on all ranks, and exactly. */
 #include "tests/nccl_fake/push/cases.h"
-#include "tests/nccl_fake/push/fixture.h"
+#include "tests/nccl_fake/push/large.h"
 
 enum { KIB = 1024 };
 
@@ -14,10 +14,11 @@ static bool sum_all(const struct push_ranks *ranks, trib_group *group, size_t co
 }
 
 /* `limit` bytes of elements are pushed, half of that of those whose granules are wide, and one element
- * more is not. */
-static void check_limit(struct push_ranks *ranks, trib_group *group, size_t limit, trib_dtype dtype)
+ * more is pulled, or NCCL's. */
+static void check_limit(struct push_ranks *ranks, trib_group *group, size_t limit, bool pulls,
+                        trib_dtype dtype)
 {
-    (void)push_counts(ranks, -1, -1);
+    (void)large_counts(ranks, -1, -1, -1, -1);
     const size_t most = limit / (tri_push_is_wide(dtype) ? 2 : 1) / trib_dtype_size(dtype);
     push_fill(ranks, dtype, most);
     if (!sum_all(ranks, group, most, dtype))
@@ -26,9 +27,12 @@ static void check_limit(struct push_ranks *ranks, trib_group *group, size_t limi
         CHECK_OK(trib_stream_wait(ranks->devices[rank], ranks->streams[rank]));
         CHECK(push_holds(ranks, rank, dtype, most, 1));
     }
-    CHECK_MSG(push_counts(ranks, 0, 1), "%zu of %s", most, trib_dtype_name(dtype));
+    CHECK_MSG(large_counts(ranks, 0, 1, 0, 0), "%zu of %s", most, trib_dtype_name(dtype));
     (void)sum_all(ranks, group, most + 1, dtype);
-    CHECK_MSG(push_counts(ranks, ranks->size, 0), "%zu of %s", most + 1, trib_dtype_name(dtype));
+    for (int rank = 0; rank < ranks->size; rank++)
+        CHECK_OK(trib_stream_wait(ranks->devices[rank], ranks->streams[rank]));
+    CHECK_MSG(large_counts(ranks, pulls ? 0 : ranks->size, 0, pulls, 0), "%zu of %s", most + 1,
+              trib_dtype_name(dtype));
 }
 
 static uint64_t device_bytes(const struct push_ranks *ranks, int rank)
@@ -38,12 +42,12 @@ static uint64_t device_bytes(const struct push_ranks *ranks, int rank)
     return memory.peer_bytes;
 }
 
-/* Two lanes of two buffers of `limit` bytes for each rank, rounded up, and little else; `before` it was
- * there. */
+/* Two lanes of two buffers of `limit` bytes for each rank, rounded up, 8 MiB for pull, and little else;
+ * `before` it was there. */
 static void check_memory(const struct push_ranks *ranks, trib_group *group, size_t limit,
-                         uint64_t before)
+                         bool pulls, uint64_t before)
 {
-    const size_t scratch = 4 * limit * (size_t)ranks->size;
+    const size_t scratch = 4 * limit * (size_t)ranks->size + (pulls ? 8192 * KIB : 0);
     for (int rank = 0; rank < ranks->size; rank++) {
         trib_memory memory = TRIB_MEMORY_INIT;
         CHECK_OK(trib_comm_memory(&memory, trib_group_comm(group, rank)));
@@ -54,8 +58,10 @@ static void check_memory(const struct push_ranks *ranks, trib_group *group, size
     }
 }
 
+/* With the default of `peer_bytes` up to 4 ranks over NVLink have pull. */
 static void limit(const char *name, int size, uint64_t peer_bytes, bool nvlink, size_t bytes)
 {
+    const bool pulls = peer_bytes == 0 && size <= 4 && nvlink;
     struct push_ranks ranks;
     trib_group *group = NULL;
     trib_options options = TRIB_OPTIONS_INIT;
@@ -67,9 +73,9 @@ static void limit(const char *name, int size, uint64_t peer_bytes, bool nvlink, 
         const uint64_t before = device_bytes(&ranks, 0);
         fake_reach(true, nvlink);
         if (CHECK_OK(trib_group_create(&group, NULL, size, &options))) {
-            check_memory(&ranks, group, bytes, before);
+            check_memory(&ranks, group, bytes, pulls, before);
             for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-                check_limit(&ranks, group, bytes, dtypes[i]);
+                check_limit(&ranks, group, bytes, pulls, dtypes[i]);
         }
         CHECK_OK(trib_group_destroy(group));
         CHECK(device_bytes(&ranks, 0) == before);
@@ -87,7 +93,9 @@ static size_t chunks_in(size_t bytes, int size)
 void push_limits(void)
 {
     const size_t unit = FAKE_GRANULARITY;
-    limit("2 ranks", 2, 0, true, (size_t)2048 * KIB);
+    limit("2 ranks", 2, 0, true, (size_t)1024 * KIB);
+    limit("2 ranks, push alone", 2, PUSH_ROOM, true,
+          TRI_PUSH_CHUNK * chunks_in(16384 * KIB - unit, 2));
     limit("3 ranks", 3, 0, true, (size_t)512 * KIB);
     limit("4 ranks", 4, 0, true, (size_t)512 * KIB);
     limit("8 ranks", 8, 0, true, (size_t)256 * KIB);

@@ -6,7 +6,11 @@
 #include "tests/nccl_fake/push/cases.h"
 #include "tests/nccl_fake/push/large.h"
 
-enum { RANKS = 2, MAPPINGS = 3 }; /* what a mapping of a rank is made of */
+enum {
+    RANKS = 2,
+    MAPPINGS = 3,
+    PARENTS = 5
+}; /* what a mapping of a rank is made of; without pull */
 
 /* Without a word in the log, for nobody has asked for it; with push, or without. */
 static void check_none(int size, uint64_t peer_bytes, bool pushes)
@@ -25,9 +29,8 @@ static void check_none(int size, uint64_t peer_bytes, bool pushes)
 static void not_for_them(void)
 {
     push_begin("communicators that have no pull");
-    check_none(3, 4 * (uint64_t)LARGE_ROOM, true);
-    check_none(RANKS, 0, true);
-    check_none(RANKS, LARGE_ROOM - 1, true);
+    check_none(5, 4 * (uint64_t)LARGE_ROOM, true);
+    check_none(RANKS, PUSH_ROOM, true);
     check_none(RANKS, TRIB_NO_PEERS, false);
     fake_reach(true, false);
     check_none(RANKS, LARGE_ROOM, true);
@@ -175,8 +178,8 @@ static void room(void)
 
 struct family {
     struct push_ranks parents;
-    trib_comm *children[3][3]; /* by rank of the parent */
-    int apart;                 /* the rank that is not in the first two children: 0 or 2 */
+    trib_comm *children[3][PARENTS]; /* by rank of the parent */
+    int apart;                       /* the rank that is not in the first two children: 0 or 2 */
 };
 
 static int apart_of(const struct family *family, int child)
@@ -184,14 +187,18 @@ static int apart_of(const struct family *family, int child)
     return child < 2 ? family->apart : 2 - family->apart;
 }
 
-/* Of three parents, two children of two devices; then one of the third and the second, which has no room. */
+/* Of three parents' devices, two children of two; then one of the third and the second, which has no room.
+ * The other ranks are alone. */
 static void split_rank(int rank, int size, void *argument)
 {
     struct family *family = argument;
     (void)size;
     for (int i = 0; i < 3; i++)
         CHECK_OK(trib_comm_split(&family->children[i][rank], family->parents.comms[rank],
-                                 rank == apart_of(family, i), 0));
+                                 rank == apart_of(family, i) ? PARENTS
+                                 : rank < 3                  ? 0
+                                                             : rank,
+                                 0));
 }
 
 /* The large calls of a child are pull's, or NCCL's. */
@@ -215,13 +222,13 @@ static void room_on_each(int apart)
     static struct family family;
     family.apart = apart;
     push_begin("room for large calls on one of two devices");
-    if (large_open(&family.parents, 3, LARGE_ROOM)) {
-        check_ranks(3, split_rank, &family);
+    if (large_open(&family.parents, PARENTS, LARGE_ROOM)) {
+        check_ranks(PARENTS, split_rank, &family);
         CHECK(push_large_refusals("as many communicators") == 1);
         for (int child = 0; child < 3; child++)
             check_child(&family, child, child < 2);
         for (int child = 0; child < 3; child++)
-            for (int rank = 0; rank < 3; rank++)
+            for (int rank = 0; rank < PARENTS; rank++)
                 CHECK_OK(trib_comm_destroy(family.children[child][rank]));
         push_close(&family.parents);
     }
@@ -234,10 +241,10 @@ static void told(void)
     struct push_ranks ranks;
     push_begin("memory for large calls in the log");
     CHECK_OK(trib_debug_set(1));
-    if (large_open(&ranks, RANKS, 0)) {
+    if (large_open(&ranks, RANKS, 8 << 20)) {
         const unsigned long without = push_allocated();
         push_close(&ranks);
-        if (large_open(&ranks, RANKS, LARGE_ROOM))
+        if (large_open(&ranks, RANKS, 0))
             push_close(&ranks);
         CHECK_MSG(push_allocated() == without + (8 << 20), "%lu and %lu bytes", without,
                   push_allocated());

@@ -51,6 +51,26 @@ static void sizes(void)
     push_end();
 }
 
+/* With so many ranks up to `bytes`, of any type; then NCCL is the faster one. */
+static void most(int size, size_t bytes, trib_dtype dtype)
+{
+    struct push_ranks ranks;
+    const trib_options options = TRIB_OPTIONS_INIT;
+    push_begin("up to where pull goes");
+    if (push_open(&ranks, size, bytes + 8, &options)) {
+        (void)large_counts(&ranks, -1, -1, -1, -1);
+        for (size_t over = 0; over < 2; over++) {
+            struct sum sum = {&ranks, bytes / trib_dtype_size(dtype) + over, dtype};
+            check_ranks(size, sum_rank, &sum);
+            for (int rank = 0; rank < size; rank++)
+                CHECK_OK(trib_stream_wait(ranks.devices[rank], ranks.streams[rank]));
+            CHECK(large_counts(&ranks, over != 0 ? size : 0, 0, over == 0, 0));
+        }
+        push_close(&ranks);
+    }
+    push_end();
+}
+
 /* ------------------------------------------------------------------------------------ NCCL's own */
 
 struct other {
@@ -131,7 +151,7 @@ static void batches(void)
     struct push_ranks first, second;
     struct two two = {{&first, &second}, {LARGE_N, LARGE_N}};
     push_begin("large calls in batches over two communicators");
-    if (large_open(&first, RANKS, LARGE_ROOM) && large_open(&second, RANKS, 0)) {
+    if (large_open(&first, RANKS, LARGE_ROOM) && large_open(&second, RANKS, PUSH_ROOM)) {
         check_ranks(RANKS, two_rank, &two);
         CHECK(large_counts(&second, RANKS, 0, 1, 0));
         two.counts[1] = PUSH_N;
@@ -148,8 +168,8 @@ static void batches(void)
 
 /* ------------------------------------------------------------------------------------------ memory */
 
-/* Not in place: `rank` sends from `made`, which no peer can access, or receives there. */
-static void check_memory(struct push_ranks *ranks, float *made, int rank, bool sends)
+/* Not in place: `rank` sends from `made`, which peers can access or not, or receives there. */
+static void check_memory(struct push_ranks *ranks, float *made, int rank, bool sends, bool mapped)
 {
     float *spare = NULL;
     const struct push_ranks all = *ranks;
@@ -162,12 +182,14 @@ static void check_memory(struct push_ranks *ranks, float *made, int rank, bool s
     ranks->data[rank] = sends ? spare : made;
     CHECK(push_summed(ranks, TRIB_F32, LARGE_N));
     *ranks = all;
-    CHECK(large_counts(ranks, 0, 0, 1, 1));
+    CHECK(large_counts(ranks, 0, 0, 1, !mapped));
     CHECK_OK(trib_device_free(ranks->devices[rank], spare));
 }
 
-/* What the other rank cannot access goes through scratch, whichever buffer of whichever rank it is. */
-static void staged(const char *name, bool pinned)
+/* What the other rank cannot access goes through scratch, whichever buffer of whichever rank it is. The
+ * default pool is open to all. */
+enum made { PINNED, POOL, OWN_POOL };
+static void staged(const char *name, enum made how)
 {
     struct push_ranks ranks;
     push_begin(name);
@@ -175,13 +197,13 @@ static void staged(const char *name, bool pinned)
         for (int rank = 0; rank < RANKS; rank++) {
             void *made = NULL;
             fake_make_current(rank);
-            CHECK((pinned ? cudaHostAlloc(&made, LARGE_BYTES, cudaHostAllocPortable)
-                          : cudaMalloc(&made, LARGE_BYTES)) == cudaSuccess);
-            if (!pinned)
-                fake_pool(made);
+            CHECK((how == PINNED ? cudaHostAlloc(&made, LARGE_BYTES, cudaHostAllocPortable)
+                                 : cudaMalloc(&made, LARGE_BYTES)) == cudaSuccess);
+            if (how != PINNED)
+                fake_pool(made, how == POOL);
             fake_make_current(-1);
-            check_memory(&ranks, made, rank, true);
-            check_memory(&ranks, made, rank, false);
+            check_memory(&ranks, made, rank, true, how == POOL);
+            check_memory(&ranks, made, rank, false, how == POOL);
             CHECK(large_works(&ranks) && large_counts(&ranks, 0, 0, 1, 0));
             fake_make_current(rank);
             CHECK(cudaFree(made) == cudaSuccess);
@@ -189,6 +211,20 @@ static void staged(const char *name, bool pinned)
         }
         push_close(&ranks);
     }
+    push_end();
+}
+
+/* Devices without pools have pull, too. */
+static void without_pools(void)
+{
+    struct push_ranks ranks;
+    push_begin("large calls of devices without pools");
+    fake_have_pools(false);
+    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+        CHECK(large_works(&ranks) && large_counts(&ranks, 0, 0, 1, 0));
+        push_close(&ranks);
+    }
+    fake_have_pools(true);
     push_end();
 }
 
@@ -201,7 +237,7 @@ static void steps(void)
     if (large_open(&ranks, RANKS, LARGE_ROOM)) {
         for (int pool = 0; pool < 2; pool++) {
             if (pool == 1)
-                fake_pool(ranks.data[1]);
+                fake_pool(ranks.data[1], false);
             push_fill(&ranks, TRIB_F64, N);
             for (int call = 0; call < 3; call++)
                 for (int rank = 0; rank < RANKS; rank++)
@@ -221,9 +257,15 @@ static void steps(void)
 void pull_calls(void)
 {
     sizes();
+    most(2, (size_t)256 * MIB, TRIB_F64);
+    most(3, (size_t)64 * MIB, TRIB_F64);
+    most(4, (size_t)16 * MIB, TRIB_F64);
+    most(4, (size_t)16 * MIB, TRIB_F16);
     others();
     batches();
-    staged("large calls of pinned memory", true);
-    staged("large calls of memory of a pool", false);
+    staged("large calls of pinned memory", PINNED);
+    staged("large calls of memory of the default pool", POOL);
+    staged("large calls of memory of a pool of its own", OWN_POOL);
+    without_pools();
     steps();
 }

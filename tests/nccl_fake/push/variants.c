@@ -124,13 +124,13 @@ static void what_they_refuse(void)
 /* Without pull's memory there is push, and without any there is NCCL. */
 static void without_memory(void)
 {
-    static const uint64_t rooms[] = {0, TRIB_NO_PEERS};
+    static const uint64_t rooms[] = {PUSH_ROOM, TRIB_NO_PEERS};
     struct push_ranks ranks;
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         push_begin(i == 0 ? "variants without pull" : "variants without peers");
         if (large_open(&ranks, RANKS, rooms[i])) {
             refused(&ranks, (struct asked){.variant = TRIB_VARIANT_TWO_SHOT, .count = LARGE_N},
-                    "24 MiB");
+                    "16 MiB");
             if (i == 1)
                 refused(&ranks, (struct asked){.variant = TRIB_VARIANT_PUSH, .count = FEW},
                         "reach each other");
