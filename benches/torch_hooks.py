@@ -28,6 +28,9 @@ from torch_resnet50 import inputs, parser, resnet50, use_tensor_cores
 
 MOMENTUM = 0.9
 
+# Where NCCL is, and which: it does not change what is measured.
+PLACES = ("NCCL_HOME", "NCCL_ROOT", "NCCL_VERSION")
+
 
 def arguments():
     options = parser(__doc__.splitlines()[0])
@@ -94,7 +97,7 @@ def main():
             row.measure(options)
     if rank == 0:
         network = [f"{name}={value}" for name, value in sorted(os.environ.items())
-                   if name.startswith("NCCL_")]
+                   if name.startswith("NCCL_") and name not in PLACES]
         print(f"# torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}, {size} ranks, "
               f"{torch.cuda.get_device_name()}, {options.batch} images a rank, density "
               f"{options.density}, {options.rounds} rounds of {options.iterations} steps", *network)

@@ -76,7 +76,12 @@ def left(todo: list[tuple[str, int]], runs: list[dict[str, Any]]) -> list[tuple[
 
 def setting(options: argparse.Namespace, plan: Plan, size: int, task: Any) -> dict[str, Any]:
     """What all trainings of one file have in common."""
-    network = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
+    places = ("NCCL_HOME", "NCCL_ROOT", "NCCL_VERSION")  # of the library: not a setting
+    network = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("NCCL_") and name not in places
+    }
     return {
         "task": options.task,
         "size": options.size,
