@@ -12,7 +12,6 @@
 
 enum {
     RANKS = 4,            /* at most: it was measured with no more */
-    LEAST = 256 << 10,    /* bytes from which pull is ahead of NCCL, over NVLink */
     BLOCKS = 64,          /* of a call: few, for other kernels run beside it; more gain 2 % */
     COMMUNICATORS = 2,    /* at once on a device */
     BLOCKS_AT_ONCE = 2,   /* on a multiprocessor */
@@ -20,7 +19,8 @@ enum {
 };
 _Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
 
-/* Bytes up to which it is, by the number of ranks: the last size of `trib_pull` and `trib_sweep` on H200. */
+/* Bytes up to which pull is ahead of NCCL, over NVLink, by the number of ranks; it is from where push ends. The
+ * last size of `trib_pull` and `trib_sweep` on H200. */
 static const size_t most_bytes[RANKS + 1] = {
     [2] = (size_t)256 << 20, [3] = (size_t)64 << 20, [4] = (size_t)16 << 20};
 
@@ -44,9 +44,8 @@ bool tri_nccl_pull_can(const struct tri_call *call)
 
 bool tri_nccl_pull_serves(const struct tri_call *call)
 {
-    const size_t element = trib_dtype_size(call->dtype);
-    return tri_nccl_pull_can(call) && call->count >= LEAST / element &&
-           call->count <= most_bytes[call->transport->size] / element;
+    return tri_nccl_pull_can(call) &&
+           call->count <= most_bytes[call->transport->size] / trib_dtype_size(call->dtype);
 }
 
 static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
