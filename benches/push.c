@@ -20,15 +20,17 @@ enum { CALLS = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 2 << 
 static const size_t sizes[] = {1 << 10,   4 << 10,   16 << 10, 64 << 10,
                                256 << 10, 512 << 10, 1 << 20,  MOST};
 
-static const struct {
-    const char *name;
+static const struct kind {
+    const char *name, *collective;
     enum tri_push_kind kind;
-} kinds[] = {{"allreduce", TRI_PUSH_ALLREDUCE},
-             {"reduce_scatter", TRI_PUSH_REDUCE_SCATTER},
-             {"allgather", TRI_PUSH_ALLGATHER},
-             {"broadcast", TRI_PUSH_BROADCAST}};
+} kinds[] = {{"allreduce", "allreduce", TRI_PUSH_ALLREDUCE},
+             {"two shot", "allreduce", TRI_PUSH_TWO_SHOT},
+             {"reduce_scatter", "reduce_scatter", TRI_PUSH_REDUCE_SCATTER},
+             {"allgather", "allgather", TRI_PUSH_ALLGATHER},
+             {"broadcast", "broadcast", TRI_PUSH_BROADCAST}};
 
 struct benched {
+    const struct kind *kind;
     struct tri_push call; /* but for `here`, `count` and `dtype` */
     struct bench_call buffers[TRI_PUSH_RANKS];
     struct tri_push_control *control[TRI_PUSH_RANKS];
@@ -118,7 +120,7 @@ static size_t bench_size(const struct bench *bench, struct benched *b, size_t by
     burst.way = BENCH_GRAPH;
     bench_time_bursts(bench, &burst, graph, 2, b, results + 3);
     const size_t wrong = check_sides(bench, b, eager, 3);
-    printf("%-14s %8zu", b->buffers[0].collective->name, bytes);
+    printf("%-14s %8zu", b->kind->name, bytes);
     for (int i = 0; i < 5; i++)
         printf(" %8.2f %8.2f", results[i].device.median, results[i].device.p99);
     printf(" %7zu\n", wrong);
@@ -140,9 +142,10 @@ static void fill_rank(const struct bench *bench, int rank, const struct bench_ca
 static size_t bench_kind(const struct bench *bench, struct benched *b, size_t kind, int samples)
 {
     size_t wrong = 0;
+    b->kind = &kinds[kind];
     b->call.kind = kinds[kind].kind;
     for (int rank = 0; rank < bench->ranks; rank++) {
-        b->buffers[rank].collective = bench_collective_find(kinds[kind].name);
+        b->buffers[rank].collective = bench_collective_find(kinds[kind].collective);
         fill_rank(bench, rank, &b->buffers[rank]);
     }
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

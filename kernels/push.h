@@ -16,11 +16,17 @@
  *
  *   allreduce        all of `send`, to every peer
  *   reduce_scatter   block p of `send`, to peer p
+ *   two shot         see below
  *   allgather        all of `send`, to every peer
  *   broadcast        all of `send`, from the root to every peer; nothing, from the others
  *
  * Copies, which are allgather and broadcast, take bytes: their granules are wide, so every bit arrives
  * as it was. A rank whose part is nothing sends the granules of one chunk, which are zeros.
+ *
+ * Two shot is an allreduce of which each rank reduces a share: the chunks of `send` are divided over the
+ * ranks, the first `each` to rank 0 and so on, behind the last chunk none. Self's part for peer p is, in the
+ * first `each` chunks of the slot, p's share of `send`, and in the next `each` chunks self's share of the
+ * result. So a rank sends 2 / size of a tensor to each peer instead of all of it.
  *
  * A call, on the rank `self`, with the epoch e that its control holds; b = e mod 2:
  *   1. every worker (a block of threads, on a GPU) reads e from the control, and at any time after
@@ -30,6 +36,9 @@
  *      it is full, and then EMPTY is stored in its place;
  *   4. the parts of all ranks, self's own as a peer would have it, are reduced in rank order, or are
  *      copied to where they belong.
+ * Two shot, that is done with the shares of `send` first: who has reduced a chunk of self's share keeps it as a
+ * peer will have it, and stores it into every peer's slot, as in 2; once that is done with the share, the shares
+ * of the result are read as in 3, and copied.
  *
  * Why that is right. In each call each rank pushes at least one granule to each peer, and a peer reads
  * exactly those that were pushed to it: both know the kind, the root and the count. Let r push in epoch
@@ -41,7 +50,8 @@
  *   once for each time that it is pushed into, and as what was pushed; and what p does not find full
  *   is not there yet, but on its way. With one buffer p need only have begun e, and r would overwrite.
  *   If nothing were pushed where a part is nothing, a root would end one broadcast after the other
- *   without its peers, and overwrite.
+ *   without its peers, and overwrite. (Two shot has enough chunks for all shares but one. So of two ranks one
+ *   has a share: the other one pushes its part of that, and gets the result of it.)
  *
  * What it relies on:
  *   - A granule is read and stored as one: 4 bytes, or 8. (The PTX memory model gives that to every
@@ -79,6 +89,7 @@ enum {
 enum tri_push_kind {
     TRI_PUSH_ALLREDUCE,
     TRI_PUSH_REDUCE_SCATTER,
+    TRI_PUSH_TWO_SHOT,  /* an allreduce for which tri_push_can_share holds */
     TRI_PUSH_ALLGATHER, /* a copy */
     TRI_PUSH_BROADCAST  /* a copy */
 };
@@ -110,7 +121,7 @@ struct tri_push {
     size_t n;
     void *scratch[TRI_PUSH_RANKS]; /* of each rank, at its address on this device; aligned to 16 */
     int size;                      /* ranks: 2 to TRI_PUSH_RANKS */
-    size_t capacity;               /* chunks of a slot, at least tri_push_chunks() of them */
+    size_t capacity;               /* chunks of a slot, at least tri_push_slot_chunks() of them */
     size_t count;                  /* of elements that one rank sends to another */
     trib_dtype dtype;              /* of a copy TRIB_U8 */
     trib_op op;                    /* not of a copy */
@@ -137,6 +148,26 @@ static inline size_t tri_push_chunks(size_t count, trib_dtype dtype)
 {
     const size_t payload = tri_push_payload(dtype);
     return (count * trib_dtype_size(dtype) + payload - 1) / payload;
+}
+
+/* Two shot: are there enough chunks for all shares but one; and chunks of a share. (With c chunks and each =
+ * ceil(c / size) the last share but one begins at (size - 2) * each, which is less than c if
+ * 2 c > (size - 1) (size - 2).) */
+static inline bool tri_push_can_share(size_t count, trib_dtype dtype, int size)
+{
+    return 2 * tri_push_chunks(count, dtype) > (size_t)(size - 1) * (size_t)(size - 2);
+}
+
+static inline size_t tri_push_each(const struct tri_push *job)
+{
+    return (tri_push_chunks(job->count, job->dtype) + (size_t)job->size - 1) / (size_t)job->size;
+}
+
+/* Chunks of a slot that a call takes. */
+static inline size_t tri_push_slot_chunks(const struct tri_push *job)
+{
+    return job->kind == TRI_PUSH_TWO_SHOT ? 2 * tri_push_each(job)
+                                          : tri_push_chunks(job->count, job->dtype);
 }
 
 /* Where slot `from` of buffer epoch mod 2 begins in scratch, in chunks. */

@@ -23,39 +23,72 @@ static uint64_t encode(uint32_t word, trib_dtype dtype)
     return word == UINT32_MAX && !tri_push_is_wide(dtype) ? word >> 1 : word;
 }
 
-/* Bytes of elements in the worker's chunk of what rank `from` sends. */
-static size_t bytes_of_chunk(const struct tri_push_worker *w, int from)
+static int peer_of(const struct tri_push_worker *w)
 {
-    const size_t all = tri_push_part(w->job, from) * trib_dtype_size(w->job->dtype);
-    const size_t payload = tri_push_payload(w->job->dtype), at = w->chunk * payload;
+    return (w->self->rank + w->distance) % w->job->size;
+}
+
+static bool is_two_shot(const struct tri_push_worker *w)
+{
+    return w->job->kind == TRI_PUSH_TWO_SHOT;
+}
+
+/* Of whose part, or share, a chunk is moved. */
+static int whose(const struct tri_push_worker *w)
+{
+    const bool sends = w->act == TRI_PUSH_STORE;
+    return sends == (is_two_shot(w) && !w->shares) ? peer_of(w) : w->self->rank;
+}
+
+/* Chunks before the part of that rank in `send` and the result. */
+static size_t before(const struct tri_push_worker *w, int rank)
+{
+    return is_two_shot(w) ? (size_t)rank * tri_push_each(w->job) : 0;
+}
+
+/* Chunks of a part, at most. */
+static size_t most_chunks(const struct tri_push_worker *w)
+{
+    return is_two_shot(w) ? tri_push_each(w->job) : tri_push_chunks(w->job->count, w->job->dtype);
+}
+
+/* Bytes of elements in the worker's chunk of the part of that rank. */
+static size_t bytes_of_chunk(const struct tri_push_worker *w, int rank)
+{
+    const size_t all = tri_push_part(w->job, rank) * trib_dtype_size(w->job->dtype);
+    const size_t payload = tri_push_payload(w->job->dtype);
+    const size_t at = (before(w, rank) + w->chunk) * payload;
     return at >= all ? 0 : all - at < payload ? all - at : payload;
 }
 
 /* Granules of that chunk. */
-static size_t granules_of_chunk(const struct tri_push_worker *w, int from)
+static size_t granules_of_chunk(const struct tri_push_worker *w, int rank)
 {
-    if (tri_push_part(w->job, from) == 0)
+    if (tri_push_part(w->job, rank) == 0)
         return w->chunk == 0 ? TRI_PUSH_CHUNK / tri_push_granule_bytes(w->job->dtype) : 0;
-    return (bytes_of_chunk(w, from) + WORD - 1) / WORD;
+    return (bytes_of_chunk(w, rank) + WORD - 1) / WORD;
 }
 
-/* Where what self sends to rank `to` begins. */
-static const char *sent_to(const struct tri_push_worker *w, int to)
+/* The chunk that self sends to rank `to`. */
+static const unsigned char *sent_to(const struct tri_push_worker *w, int to)
 {
-    const size_t block = w->job->count * trib_dtype_size(w->job->dtype);
-    return (const char *)w->self->send +
-           (w->job->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)to * block : 0);
+    const struct tri_push *job = w->job;
+    const size_t block = job->count * trib_dtype_size(job->dtype);
+    if (w->shares)
+        return w->part[w->self->rank];
+    return (const unsigned char *)w->self->send +
+           (job->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)to * block : 0) +
+           (before(w, whose(w)) + w->chunk) * tri_push_payload(job->dtype);
 }
 
-/* Self's granule for rank `to`: elements of `send`, zeros behind the last. */
+/* Self's granule for rank `to`: zeros behind the last element. */
 static uint64_t own_granule(const struct tri_push_worker *w, size_t granule, int to)
 {
-    const size_t bytes = bytes_of_chunk(w, w->self->rank), at = granule * WORD;
-    const size_t left = at < bytes ? bytes - at : 0;
+    const size_t bytes = bytes_of_chunk(w, is_two_shot(w) ? whose(w) : w->self->rank);
+    const size_t at = granule * WORD, left = at < bytes ? bytes - at : 0;
     uint32_t word = 0;
     if (left > 0)
-        memcpy(&word, sent_to(w, to) + w->chunk * tri_push_payload(w->job->dtype) + at,
-               left < WORD ? left : WORD);
+        memcpy(&word, sent_to(w, to) + at, left < WORD ? left : WORD);
     return encode(word, w->job->dtype);
 }
 
@@ -65,11 +98,20 @@ static void keep(struct tri_push_worker *w, int rank, size_t granule, uint64_t v
     memcpy(w->part[rank] + granule * WORD, &word, sizeof word);
 }
 
+/* Where the chunk of that rank's part is in the result. */
+static char *result_of(const struct tri_push_worker *w, int rank)
+{
+    const struct tri_push *job = w->job;
+    const size_t block = job->kind == TRI_PUSH_ALLGATHER ? (size_t)rank * job->count : 0;
+    return (char *)w->self->recv + block +
+           (before(w, rank) + w->chunk) * tri_push_payload(job->dtype);
+}
+
 static void reduce_chunk(struct tri_push_worker *w)
 {
     const struct tri_push *job = w->job;
     const void *src[TRI_PUSH_RANKS];
-    void *dst = (char *)w->self->recv + w->chunk * tri_push_payload(job->dtype);
+    void *dst = result_of(w, w->self->rank);
     for (int r = 0; r < job->size; r++)
         src[r] = w->part[r];
     const struct tri_reduction reduction = {src, (size_t)job->size, job->dtype, job->op, NULL};
@@ -77,15 +119,29 @@ static void reduce_chunk(struct tri_push_worker *w)
                          bytes_of_chunk(w, w->self->rank) / trib_dtype_size(job->dtype), NULL);
 }
 
+/* The reduced chunk becomes what peers will have, and stays with the worker until it is sent. */
+static void keep_share(struct tri_push_worker *w)
+{
+    const int self = w->self->rank;
+    const size_t bytes = bytes_of_chunk(w, self);
+    char *const result = result_of(w, self);
+    memset(w->part, 0, sizeof w->part);
+    for (size_t at = 0; at < bytes; at += WORD) {
+        const size_t left = bytes - at < WORD ? bytes - at : WORD;
+        uint32_t word = 0;
+        memcpy(&word, result + at, left);
+        keep(w, self, at / WORD, encode(word, w->job->dtype));
+        memcpy(result + at, w->part[self] + at, left);
+    }
+}
+
+/* Of all ranks, or of the peers. */
 static void copy_chunk(struct tri_push_worker *w)
 {
-    const struct tri_push *job = w->job;
-    char *const dst = (char *)w->self->recv + w->chunk * tri_push_payload(job->dtype);
-    for (int r = 0; r < job->size; r++) {
+    for (int r = 0; r < w->job->size; r++) {
         const size_t bytes = bytes_of_chunk(w, r);
-        if (bytes > 0)
-            memcpy(dst + (job->kind == TRI_PUSH_ALLGATHER ? (size_t)r * job->count : 0), w->part[r],
-                   bytes);
+        if (bytes > 0 && !(w->shares && r == w->self->rank))
+            memcpy(result_of(w, r), w->part[r], bytes);
     }
 }
 
@@ -93,41 +149,69 @@ static void copy_chunk(struct tri_push_worker *w)
 static void finish_chunk(struct tri_push_worker *w)
 {
     const int self = w->self->rank;
-    for (size_t g = 0; g * WORD < bytes_of_chunk(w, self); g++)
+    for (size_t g = 0; !w->shares && g * WORD < bytes_of_chunk(w, self); g++)
         keep(w, self, g, own_granule(w, g, self));
-    if (tri_push_copies(w->job->kind))
+    if (w->shares || tri_push_copies(w->job->kind))
         copy_chunk(w);
     else
         reduce_chunk(w);
-    memset(w->part, 0, sizeof w->part);
+    if (is_two_shot(w) && !w->shares)
+        keep_share(w);
+    else
+        memset(w->part, 0, sizeof w->part);
 }
 
-static int peer_of(const struct tri_push_worker *w)
+/* Behind the chunk's last granule. Two shot, a reduced chunk is sent before the next one is read. */
+static void end_chunk(struct tri_push_worker *w)
 {
-    return (w->self->rank + w->distance) % w->job->size;
+    const bool reads = w->act == TRI_PUSH_POLL;
+    if (reads)
+        finish_chunk(w);
+    if (is_two_shot(w) && reads != (w->shares != 0)) {
+        w->act = reads ? TRI_PUSH_STORE : TRI_PUSH_POLL;
+        w->shares = reads;
+        if (reads)
+            return;
+        memset(w->part, 0, sizeof w->part);
+    }
+    w->chunk += w->workers;
 }
 
-static bool has_chunk(const struct tri_push_worker *w)
+/* Behind the last chunk. */
+static void end_pass(struct tri_push_worker *w)
 {
-    return w->chunk < tri_push_chunks(w->job->count, w->job->dtype);
+    w->chunk = w->index;
+    if (w->act == TRI_PUSH_STORE)
+        w->act = TRI_PUSH_ARRIVE;
+    else if (is_two_shot(w) && !w->shares)
+        w->shares = true;
+    else
+        w->act = TRI_PUSH_END;
 }
 
-/* From here on, to the next granule that is to be stored, or polled; to what follows if there is none. */
+/* From here on in the chunk, is there a granule that is to be stored, or polled? */
+static bool has_granule(struct tri_push_worker *w)
+{
+    for (; w->distance < w->job->size; w->distance++) {
+        if (w->granule < granules_of_chunk(w, whose(w)))
+            return true;
+        w->granule = 0;
+    }
+    w->distance = 1;
+    return false;
+}
+
+/* To the next granule that is to be stored, or polled; to what follows if there is none. */
 static void settle(struct tri_push_worker *w)
 {
-    const bool sends = w->act == TRI_PUSH_STORE;
-    for (; has_chunk(w); w->chunk += w->workers) {
-        for (; w->distance < w->job->size; w->distance++) {
-            if (w->granule < granules_of_chunk(w, sends ? w->self->rank : peer_of(w)))
-                return;
-            w->granule = 0;
-        }
-        w->distance = 1;
-        if (!sends)
-            finish_chunk(w);
+    while (w->act == TRI_PUSH_STORE || w->act == TRI_PUSH_POLL) {
+        if (w->chunk >= most_chunks(w))
+            end_pass(w);
+        else if (has_granule(w))
+            return;
+        else
+            end_chunk(w);
     }
-    w->chunk = w->index;
-    w->act = sends ? TRI_PUSH_ARRIVE : TRI_PUSH_END;
 }
 
 void tri_push_begin(struct tri_push_worker *worker, const struct tri_push *job,
@@ -157,7 +241,8 @@ static void arrived(struct tri_push_worker *w, uint32_t turn)
 /* A granule of slot `slot` in rank `owner`'s scratch. */
 static void *granule_at(const struct tri_push_worker *w, int owner, int slot)
 {
-    const size_t chunk = tri_push_slot(w->job, w->epoch, slot) + w->chunk;
+    const size_t chunk =
+        tri_push_slot(w->job, w->epoch, slot) + w->chunk + (w->shares ? tri_push_each(w->job) : 0);
     return (char *)w->job->scratch[owner] + chunk * TRI_PUSH_CHUNK +
            w->granule * tri_push_granule_bytes(w->job->dtype);
 }

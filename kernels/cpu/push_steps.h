@@ -32,7 +32,8 @@ struct tri_push_worker {
     int distance; /* to the peer, in ranks */
     uint32_t epoch;
     enum tri_push_act act;
-    uint32_t add; /* by an arrival */
+    uint32_t add;    /* by an arrival */
+    uint32_t shares; /* bool: two shot, the shares of the result are what is moved */
     /* The elements of the chunk, from every rank. */
     _Alignas(16) unsigned char part[TRI_PUSH_RANKS][TRI_PUSH_CHUNK];
 };

@@ -11,6 +11,8 @@ trib_status tri_cuda_push(const struct tri_push *call, trib_stream stream)
         return TRIB_OK;
     if (tri_push_copies(call->kind))
         return tri_cuda_push_copy(call, stream);
+    if (call->kind == TRI_PUSH_TWO_SHOT)
+        return tri_cuda_push_two_shot(call, stream);
     if (call->dtype > TRIB_F64)
         return tri_cuda_push_integer(call, stream);
     return dispatch_float(call->dtype,

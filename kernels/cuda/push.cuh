@@ -22,6 +22,7 @@ struct PushJob {
     uint64_t block; // elements of `send` from one peer's part to the next one's
     uint32_t *abort_flag;
     uint32_t chunks;
+    uint32_t each;   // two shot: chunks of a share
     uint32_t blocks; // of one rank
     int size;
     int root; // of a broadcast; -1
@@ -114,6 +115,20 @@ __device__ inline bool receive_chunk(const PushJob &job, const tri_push_rank &se
     }
 }
 
+// One chunk of a peer, from our own scratch, which is EMPTY again; false if that is given up.
+template <bool Wide>
+__device__ inline bool take_chunk(const PushJob &job, const tri_push_rank &self, uint4 *at,
+                                  uint4 &granules)
+{
+    Waiting waiting = {clock64(), 0};
+    for (granules = load_granules<Wide>(at); !all_full<Wide>(granules);
+         granules = load_granules<Wide>(at))
+        if (gives_up(job, self.control, waiting))
+            return false;
+    store_granules<Wide>(at, {kPushEmpty, kPushEmpty, kPushEmpty, kPushEmpty});
+    return true;
+}
+
 template <int Ranks, bool Wide>
 __device__ inline void empty_chunk(const PushJob &job, int rank, uint4 *slots)
 {
@@ -192,6 +207,7 @@ inline PushJob push_job(const tri_push &call)
     job.patience = call.patience_ns;
     job.abort_flag = call.abort_flag;
     job.chunks = static_cast<uint32_t>(tri_push_chunks(call.count, call.dtype));
+    job.each = static_cast<uint32_t>(tri_push_each(&call));
     job.size = call.size;
     job.root = call.kind == TRI_PUSH_BROADCAST ? call.root : -1;
     job.op = call.op;

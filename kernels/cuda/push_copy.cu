@@ -51,12 +51,9 @@ __device__ inline void send_item(const PushJob &job, const tri_push_rank &self, 
 __device__ inline bool receive_item(const PushJob &job, const tri_push_rank &self, uint4 *at,
                                     const Item &item)
 {
-    Waiting waiting = {clock64(), 0};
-    uint4 granules = load_granules<true>(at);
-    for (; !all_full<true>(granules); granules = load_granules<true>(at))
-        if (gives_up(job, self.control, waiting))
-            return false;
-    store_granules<true>(at, {kPushEmpty, kPushEmpty, kPushEmpty, kPushEmpty});
+    uint4 granules;
+    if (!take_chunk<true>(job, self, at, granules))
+        return false;
     store_result(place_of(job, self, item.rank), part_of(job, item.rank), item.chunk,
                  decode<uint8_t>(granules));
     return true;

@@ -6,6 +6,8 @@
 
 /* A reduction of integers. */
 trib_status tri_cuda_push_integer(const struct tri_push *call, trib_stream stream);
+/* Two shot. */
+trib_status tri_cuda_push_two_shot(const struct tri_push *call, trib_stream stream);
 /* A copy. */
 trib_status tri_cuda_push_copy(const struct tri_push *call, trib_stream stream);
 

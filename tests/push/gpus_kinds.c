@@ -16,7 +16,8 @@ struct world {
     unsigned char *send[TRI_PUSH_RANKS], *recv[TRI_PUSH_RANKS];
 };
 
-static const char *const names[] = {"allreduce", "reduce_scatter", "allgather", "broadcast"};
+static const char *const names[] = {"allreduce", "reduce_scatter", "two shot", "allgather",
+                                    "broadcast"};
 
 static void open_world(struct world *w, const struct gpus *gpus)
 {
@@ -67,9 +68,10 @@ static void expect(struct world *w, const struct gpus_call *call, int r)
         memcpy(w->expected, w->before[call->root], part(call));
     for (int p = 0; p < w->gpus->size && call->kind == TRI_PUSH_ALLGATHER; p++)
         memcpy(w->expected + (size_t)p * part(call), w->before[p], part(call));
-    for (size_t i = 0; i < call->count && call->kind == TRI_PUSH_REDUCE_SCATTER; i++) {
+    const size_t own = call->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)r * part(call) : 0;
+    for (size_t i = 0; i < call->count && !tri_push_copies(call->kind); i++) {
         for (int p = 0; p < w->gpus->size; p++)
-            elements[p] = w->before[p] + (size_t)r * part(call) + i * width;
+            elements[p] = w->before[p] + own + i * width;
         kernels_fold(w->expected + i * width, elements, (size_t)w->gpus->size, call->dtype,
                      call->op);
     }
@@ -115,9 +117,9 @@ static void one_call(struct world *w, const struct gpus_call *call, bool in_plac
         const size_t shift = (size_t)r % 3 * width, block = (size_t)r * part(call);
         unsigned char *const from = w->send[r] + shift;
         unsigned char *const to = w->recv[r] + shift;
-        send[r] = in_place && call->kind == TRI_PUSH_ALLGATHER   ? to + block
-                  : in_place && call->kind == TRI_PUSH_BROADCAST ? to
-                                                                 : from;
+        send[r] = in_place && call->kind == TRI_PUSH_ALLGATHER        ? to + block
+                  : in_place && call->kind != TRI_PUSH_REDUCE_SCATTER ? to
+                                                                      : from;
         recv[r] = in_place && call->kind == TRI_PUSH_REDUCE_SCATTER ? from + block : to;
         MUST(cudaSetDevice(r / w->gpus->each));
         MUST(cudaMemset(w->recv[r], CANARY, ROOM));
@@ -155,6 +157,8 @@ static void kind_of(struct world *w, enum tri_push_kind kind, trib_dtype dtype)
                                            .op = (trib_op)(TRIB_SUM + i % 5),
                                            .kind = kind,
                                            .root = (int)i % w->gpus->size};
+            if (kind == TRI_PUSH_TWO_SHOT && !tri_push_can_share(call.count, dtype, w->gpus->size))
+                continue;
             one_call(w, &call, in_place != 0);
         }
     CHECK_MSG(*w->gpus->abort_flag == 0, "a call waited for too long");
@@ -166,7 +170,8 @@ void gpus_kinds(const struct gpus *gpus)
     struct world w;
     open_world(&w, gpus);
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
-        kind_of(&w, TRI_PUSH_REDUCE_SCATTER, dtype);
+        for (int kind = TRI_PUSH_REDUCE_SCATTER; kind <= TRI_PUSH_TWO_SHOT; kind++)
+            kind_of(&w, (enum tri_push_kind)kind, dtype);
     for (enum tri_push_kind kind = TRI_PUSH_ALLGATHER; kind <= TRI_PUSH_BROADCAST; kind++) {
         kind_of(&w, kind, TRIB_F32);
         kind_of(&w, kind, TRIB_BF16);

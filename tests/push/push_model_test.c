@@ -55,6 +55,24 @@ static const struct model scatters = {.ranks = 3,
                                       .dtype = TRIB_F32,
                                       .most = MOST};
 
+/* Two shot: shares of one chunk, of two, and none. */
+static const struct model shares = {.ranks = 2,
+                                    .n = 5,
+                                    .calls = {{3, {1, 1}, TRI_PUSH_TWO_SHOT, 0},
+                                              {1, {1, 2}, TRI_PUSH_TWO_SHOT, 0},
+                                              {4, {2, 1}, TRI_PUSH_TWO_SHOT, 0},
+                                              {2, {1, 1}, TRI_PUSH_ALLREDUCE, 0},
+                                              {3, {1, 1}, TRI_PUSH_TWO_SHOT, 0}},
+                                    .dtype = TRIB_I32,
+                                    .most = MOST};
+static const struct model three_shares = {.ranks = 3,
+                                          .n = 3,
+                                          .calls = {{3, {1, 1, 1}, TRI_PUSH_TWO_SHOT, 0},
+                                                    {3, {1, 1, 1}, TRI_PUSH_TWO_SHOT, 0},
+                                                    {3, {1, 1, 1}, TRI_PUSH_TWO_SHOT, 0}},
+                                          .dtype = TRIB_I32,
+                                          .most = MOST};
+
 /* Too many states to see all of them. */
 static const struct model three_wide = {.ranks = 3,
                                         .n = 6,
@@ -67,6 +85,23 @@ static const struct model three_wide = {.ranks = 3,
                                         .dtype = TRIB_I32,
                                         .most = 200000,
                                         .depth = 300};
+
+/* Where two shot is allowed no two ranks are without a share. */
+static void shares_of_all_counts(void)
+{
+    check_begin("push model: shares of two shot");
+    for (int size = 2; size <= TRI_PUSH_RANKS; size++)
+        for (size_t count = 1; count < 1000; count++) {
+            const struct tri_push job = {.size = size, .count = count, .dtype = TRIB_U8};
+            const size_t chunks = tri_push_chunks(count, TRIB_U8), each = tri_push_each(&job);
+            CHECK(each * (size_t)size >= chunks);
+            CHECK_MSG(!tri_push_can_share(count, TRIB_U8, size) ||
+                          each * (size_t)(size - 2) < chunks,
+                      "%zu chunks of %d ranks", chunks, size);
+        }
+    CHECK(tri_push_can_share(8 * 22, TRIB_U8, 8) && !tri_push_can_share(8 * 21, TRIB_U8, 8));
+    check_end();
+}
 
 static void right(const char *name, struct model model, bool whole)
 {
@@ -105,6 +140,9 @@ int main(void)
     right("2 ranks, all kinds", kinds, true);
     right("3 ranks, broadcasts", broadcasts, false);
     right("3 ranks, reduce_scatters", scatters, true);
+    shares_of_all_counts();
+    right("2 ranks, two shot", shares, true);
+    right("3 ranks, two shot", three_shares, true);
 
     found("the epoch begins before all workers have read it", wide, MODEL_EARLY_EPOCH);
     found("one buffer", wide, MODEL_ONE_BUFFER);
@@ -112,6 +150,8 @@ int main(void)
     found("who has nothing to send is silent", kinds, MODEL_SILENT);
     found("who has nothing to send is silent, 3 ranks", broadcasts, MODEL_SILENT);
     found("one buffer, all kinds", kinds, MODEL_ONE_BUFFER);
+    found("one buffer, two shot", shares, MODEL_ONE_BUFFER);
+    found("EMPTY is not put back, two shot", shares, MODEL_NOT_RESTORED);
     found("EMPTY is not put back", wide, MODEL_NOT_RESTORED);
     found("EMPTY is put back after the call", wide, MODEL_LATE_RESTORE);
     found("all ones are sent as they are", nans, MODEL_NOT_CANONICAL);

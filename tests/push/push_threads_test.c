@@ -103,7 +103,13 @@ static bool make_sum(struct world *w, int rank, int call)
             data.f32[i] = (float)part_of(rank, call, i);
         else
             data.i32[i] = part_of(rank, call, i);
-    push_of(w, rank, &data, &data, count, floats ? TRIB_F32 : TRIB_I32);
+    const trib_dtype dtype = floats ? TRIB_F32 : TRIB_I32;
+    const bool shares = call % 2 != 0 && tri_push_can_share(count, dtype, w->size);
+    push_call(w, rank, &data, &data,
+              (struct tri_push){.count = count,
+                                .dtype = dtype,
+                                .op = TRIB_SUM,
+                                .kind = shares ? TRI_PUSH_TWO_SHOT : TRI_PUSH_ALLREDUCE});
     for (size_t i = 0; i < count; i++) {
         int32_t sum = 0;
         for (int r = 0; r < w->size; r++)

@@ -120,12 +120,15 @@ struct soak_call soak_random_call(struct soak_thread *t, size_t at)
 {
     struct soak_call call = {.type = (int)(soak_draw(&t->common) % SOAK_TYPES)};
     call.input = (int)(soak_draw(&t->common) % SOAK_INPUTS);
-    call.kind = (enum tri_push_kind)(soak_draw(&t->common) % 4);
+    call.kind = (enum tri_push_kind)(soak_draw(&t->common) % 5);
     call.root = (int)(soak_draw(&t->common) % (uint64_t)t->soak->gpus->size);
     const size_t width = trib_dtype_size(types[call.type]), all = SOAK_BYTES / width;
     const size_t most = soak_draw(&t->common) % 4 == 0 ? all : 600, blocks = soak_blocks(t, &call);
     call.count = 1 + soak_draw(&t->common) % most / blocks;
     call.count -= call.count * blocks > all;
+    if (call.kind == TRI_PUSH_TWO_SHOT &&
+        !tri_push_can_share(call.count, types[call.type], t->soak->gpus->size))
+        call.kind = TRI_PUSH_ALLREDUCE;
     call.first = soak_draw(&t->common) % (all - call.count * blocks + 1);
     call.at = (at + width - 1) / width * width;
     return call;

@@ -26,7 +26,8 @@ struct push_case {
     int root;
 };
 
-static const char *const kinds[] = {"allreduce", "reduce_scatter", "allgather", "broadcast"};
+static const char *const kinds[] = {"allreduce", "reduce_scatter", "two shot", "allgather",
+                                    "broadcast"};
 
 /* Elements of `send`, and of `recv`. */
 static size_t sent(const struct world *w, const struct push_case *c)
@@ -207,17 +208,21 @@ static void one_call(struct world *w, const struct push_case *c)
 }
 
 /* Chunks of a slot that the call fills. */
-static size_t chunks_of(const struct push_case *c)
+static size_t chunks_of(const struct push_case *c, int size)
 {
-    return tri_push_copies(c->kind) ? tri_push_chunks(c->count * trib_dtype_size(c->dtype), TRIB_U8)
-                                    : tri_push_chunks(c->count, c->dtype);
+    const bool copies = tri_push_copies(c->kind);
+    return tri_push_slot_chunks(
+        &(struct tri_push){.size = size,
+                           .count = c->count * (copies ? trib_dtype_size(c->dtype) : 1),
+                           .dtype = copies ? TRIB_U8 : c->dtype,
+                           .kind = c->kind});
 }
 
 /* Calls of changing size in a row, the first with as much as there is room for. */
 static void series(struct world *w, struct arena *arena, int size, struct push_case c)
 {
     const size_t counts[CALLS] = {c.count, c.count / 2, c.count - c.count / 3};
-    open_world(w, arena, size, chunks_of(&c));
+    open_world(w, arena, size, chunks_of(&c, size));
     for (int i = 0; i < CALLS; i++) {
         c.count = counts[i];
         one_call(w, &c);
@@ -256,6 +261,20 @@ static void scatter_series(struct world *w, struct arena *arena, trib_dtype dtyp
                                   .kind = TRI_PUSH_REDUCE_SCATTER});
 }
 
+/* In scratch that other kinds of calls have left. */
+static void two_shot_series(struct world *w, struct arena *arena, trib_dtype dtype, int size)
+{
+    static const size_t counts[] = {1027, 2048, 40001};
+    for (size_t i = 0; i < (size <= 4 ? 3 : 2); i++)
+        series(w, arena, size,
+               (struct push_case){.dtype = dtype,
+                                  .op = (trib_op)(TRIB_SUM + ((size_t)dtype + i) % 5),
+                                  .count = counts[i],
+                                  .in_place = i % 2 == 0,
+                                  .numbers = (enum kernels_numbers)((i + (size_t)size) % 3),
+                                  .kind = TRI_PUSH_TWO_SHOT});
+}
+
 /* NaNs, too, are copied to the bit. */
 static void copy_series(struct world *w, struct arena *arena, enum tri_push_kind kind, int size)
 {
@@ -275,6 +294,10 @@ static void other_kinds(struct world *w, struct arena *arena, int size)
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
         scatter_series(w, arena, dtype, size);
     check_end();
+    check_begin("%s push, two shot, %d ranks", name, size);
+    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
+        two_shot_series(w, arena, dtype, size);
+    check_end();
     for (enum tri_push_kind kind = TRI_PUSH_ALLGATHER; kind <= TRI_PUSH_BROADCAST; kind++) {
         check_begin("%s push, %s of %d ranks", name, kinds[kind], size);
         copy_series(w, arena, kind, size);
@@ -289,8 +312,9 @@ static void mixed_calls(struct world *w, struct arena *arena)
     open_world(w, arena, 3, 200);
     for (size_t i = 0; i < 120; i++) {
         const trib_dtype dtype = (trib_dtype)(TRIB_F16 + kernels_random() % 10);
-        const enum tri_push_kind kind = (enum tri_push_kind)(kernels_random() % 4);
-        one_call(w, &(struct push_case){dtype, TRIB_SUM, kernels_random() % 200, i % 2,
+        const enum tri_push_kind kind = (enum tri_push_kind)(kernels_random() % 5);
+        const size_t least = kind == TRI_PUSH_TWO_SHOT ? 20 : 0; /* of any type two chunks */
+        one_call(w, &(struct push_case){dtype, TRIB_SUM, least + kernels_random() % 180, i % 2,
                                         KERNELS_WILD_NANS, kind, (int)(kernels_random() % 3)});
     }
     check_end();
