@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::{alone, backend, device, error_of, get, have, options, ranks, vec_on};
 use tributary::{
     AbortHandle, Backend, Communicator, Counters, DType, Device, DeviceBuffer, DeviceSlice,
-    DeviceVec, Error, ErrorKind, Event, Group, InPlace, ReduceOp, SparseAllReduce,
-    SparseOptions, Stream, UniqueId, Use, Work,
+    DeviceVec, Error, ErrorKind, Event, Group, InPlace, ReduceOp, SparseAllReduce, SparseOptions,
+    Stream, UniqueId, Use, Work,
 };
 
 #[test]
