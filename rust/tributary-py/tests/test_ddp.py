@@ -21,6 +21,7 @@ try:
     from torch.nn.parallel import DistributedDataParallel
 
     import tributary.torch as ours
+    from tributary.torch import _sparse
 except ModuleNotFoundError as error:
     raise unittest.SkipTest(f"tributary.torch is not tested: {error}") from None
 
@@ -115,6 +116,34 @@ class Hooks(unittest.TestCase):
             sent = sum(int(gradient.count_nonzero()) for gradient in found[1])
             self.assertLess(9 * sent, sum(gradient.numel() for gradient in found[1]))
             close(sums(found), expected)
+
+    def test_places_move_into_the_buckets(self) -> None:
+        """Nothing is copied from the fourth step on; the density stays, and statistics go on."""
+        copies, real = threading.local(), _sparse._copy_all
+
+        def counted(to: Any, of: Any) -> None:
+            copies.n += 1
+            real(to, of)
+
+        def rank(comm: Communicator) -> list[tuple[int, int, int]]:
+            ddp = self.wrapped.make(wide())
+            hook = ours.sparse(ddp, density=0.5, algorithm="topka", comm=comm)
+            hook.set_density(0.05)
+            found = []
+            for i in range(6):
+                copies.n = 0
+                step(ddp, comm.rank, i)
+                all_ = hook.statistics()
+                found.append((copies.n, all_["calls_applied"], all_["total_selected"]))
+            return found
+
+        with mock.patch.object(_sparse, "_copy_all", counted):
+            both = run(2, rank)
+        for found in both:
+            self.assertTrue(all(n > 0 for n, _, _ in found[:3]), found)
+            self.assertEqual([n for n, _, _ in found[3:]], [0, 0, 0])
+            self.assertEqual([calls for _, calls, _ in found], [found[0][1] * i for i in range(1, 7)])
+            self.assertLess(found[5][2] - found[4][2], 1.1 * found[0][2])
 
     def test_no_sync_accumulates(self) -> None:
         def accumulate(ddp: Any, sync: Any, rank: int) -> list[Any]:

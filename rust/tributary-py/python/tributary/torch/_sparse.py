@@ -13,14 +13,30 @@ from ._hooks import Hook
 
 _VERSION = 1
 
+#: Of `statistics`: what grows from step to step.
+_SUMS = (
+    "calls",
+    "calls_applied",
+    "calls_non_finite",
+    "total_selected",
+    "total_applied",
+    "words_sent",
+    "words_received",
+    "bytes_sent",
+    "bytes_received",
+    "fallbacks",
+)
+
 
 class Sparse(Hook):
     """Sparse averages, from `sparse`.
 
-    The gradients of each bucket are copied to memory of the hook's own, a place for each parameter,
-    where a `tributary.Reducer` reduces them, and the averages are copied back. So residuals belong to
-    parameters, and DDP may fill its buckets anew; a step is applied with all its buckets, or not at
-    all; and residuals are in f32 for parameters of f16 and bf16.
+    A `tributary.Reducer` reduces them, of which each parameter has a place: at first in memory of the
+    hook's own, to which gradients are copied and from which averages are copied back. Once DDP has
+    filled its buckets alike in two steps, the places are in its buckets, and nothing is copied; what
+    DDP then fills anew is copied again. Parameters of f16 and bf16 always have f32 of the hook's own.
+    So residuals belong to parameters, whatever the buckets are; and a step is applied with all its
+    buckets, or not at all.
 
     A step is not applied if a gradient of some rank is not finite. Then no residual has changed, and
     on all ranks all gradients are 0; or NaN if the hook knows a GradScaler, which skips the step.
@@ -36,7 +52,15 @@ class Sparse(Hook):
     ) -> None:
         self._options, self._scaler, self._bucket_bytes = options, scaler, bucket_bytes
         self._scale = 1.0
+        #: Of the step: the flat buffer of a bucket; what is copied back to it, and where it is now.
         self._buckets: list[tuple[Any, Any, list[Any]]] = []
+        #: The parameters of each bucket: of the step, of the step before, and where the places are.
+        self._layout: list[list[int]] = []
+        self._last: list[list[int]] = []
+        self._placed: list[list[int]] = []
+        self._placed_in: list[Any] = []
+        self._density: float | None = None
+        self._sums = dict.fromkeys(_SUMS, 0)
         #: Of the newest step, until somebody has asked whether it was applied.
         self._work: Work | None = None
         self._applied = True
@@ -57,6 +81,10 @@ class Sparse(Hook):
             torch.zeros(parameter.numel(), dtype=_wide(parameter.dtype), device=parameter.device)
             for parameter in self._parameters
         ]
+        self._make_reducer()
+
+    def _make_reducer(self) -> None:
+        """Of the places. All ranks make it."""
         self._reducer = Reducer(
             self.comm, self._own, sparse=self._options, bucket_bytes=self._bucket_bytes
         )
@@ -84,14 +112,18 @@ class Sparse(Hook):
     def _begin(self) -> None:
         self._settle()  # on a GPU, the step before
         self._buckets.clear()
+        self._layout = []
         self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
 
     def _queue(self, bucket: Any) -> None:
         at = [self._index[id(parameter)] for parameter in bucket.parameters()]
+        self._layout.append(at)
         own = [self._own[i] for i in at]
-        # Flat, as the bucket has them one behind the other: a few calls of torch, not a few for each.
-        gradients = bucket.buffer().split([flat.numel() for flat in own])
-        _copy_all(own, gradients)
+        gradients: Any = ()
+        if not self._is_placed(bucket, at):
+            # Flat, as the bucket has them one behind the other: few calls of torch, not some for each.
+            gradients = bucket.buffer().split([flat.numel() for flat in own])
+            _copy_all(own, gradients)
         if self._scale != 1.0:
             torch._foreach_mul_(own, 1.0 / self._scale)
         stream = torch.cuda.current_stream(self.device) if self._on_gpu else None
@@ -105,12 +137,48 @@ class Sparse(Hook):
             self._settle()
         lost = self._lost()
         for buffer, gradients, own in self._buckets:
-            _copy_all(gradients, own)
+            if gradients:
+                _copy_all(gradients, own)
             if self._scale != 1.0:
                 buffer.mul_(self._scale)
             buffer.masked_fill_(lost, 0.0 if self._scaler is None else math.nan)
+        if self._layout == self._last != self._placed and not self._is_narrow():
+            self._place()
+        self._last = self._layout
         self._buckets.clear()
         self._set_results()
+
+    def _is_placed(self, bucket: Any, at: list[int]) -> bool:
+        """Are the places of its parameters in the bucket itself?"""
+        number = bucket.index()
+        return (
+            number < len(self._placed)
+            and self._placed[number] == at
+            and self._placed_in[number].data_ptr() == bucket.buffer().data_ptr()
+        )
+
+    def _is_narrow(self) -> bool:
+        return any(parameter.dtype != _wide(parameter.dtype) for parameter in self._parameters)
+
+    def _place(self) -> None:
+        """Give every parameter a place in DDP's buckets, from the next step on.
+
+        All ranks do so after the same step, for DDP has the same buckets on all. A rank whose DDP
+        takes other memory later copies again.
+        """
+        self._settle()
+        if self._on_gpu:  # what is queued on this stream still uses what the reducer has
+            torch.cuda.current_stream(self.device).synchronize()
+        state, self._sums = self._reducer.export_state(), self._total()
+        self._placed, self._placed_in = self._layout, [buffer for buffer, _, _ in self._buckets]
+        for at, buffer in zip(self._placed, self._placed_in):
+            parts = buffer.split([self._own[i].numel() for i in at])
+            for i, part in zip(at, parts):
+                self._own[i] = part
+        self._make_reducer()
+        if self._density is not None:
+            self._reducer.set_density(self._density)
+        self._reducer.import_state(state)
 
     def _lost(self) -> Any:
         """Was the step not applied? Known on the stream, so that the host need not wait."""
@@ -120,11 +188,17 @@ class Sparse(Hook):
 
     def set_density(self, density: float) -> None:
         """From the next step on. All ranks call it, between steps."""
+        self._density = density
         self._reducer.set_density(density)
 
     def statistics(self) -> dict[str, Any]:
         """Of the steps that have run, over all buckets: entries, and bytes that this rank sent."""
-        return self._reducer.statistics()
+        return {**self._reducer.statistics(), **self._total()}
+
+    def _total(self) -> dict[str, int]:
+        """Of this reducer and those before it."""
+        found = self._reducer.statistics()
+        return {name: self._sums[name] + found[name] for name in _SUMS}
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and velocities, for a checkpoint of its own. Between steps."""
