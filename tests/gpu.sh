@@ -3,6 +3,8 @@
 #   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of
 #                  PyTorch too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
 #   --figures      those of --bench, and no test
+#   --parts LIST   only these of the tests: c, launched, sanitizers, rust, python ("launched rust"); what
+#                  takes longer than a lent machine's call is run in two
 #   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
 #                  in slices side by side, one for each processor
 #   --racecheck    only that, of the quick suite, and no other test
@@ -21,7 +23,8 @@
 #                  program of one crate replaces one of the other.)
 #   --python WHEEL also the tests of the Python package, which was built elsewhere as that wheel; with
 #                  --bench the steps of PyTorch's DDP with its hooks
-#   --jobs N       so many tests side by side (a fifth of the processors, 1 to 4); not of what measures
+#   --jobs N       so many tests side by side (a fifth of the processors, 1 to 4; of more than 50 of them
+#                  6); not of what measures
 #   --out DIR      where logs and figures go (build/gpu/out)
 #   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
 # It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and
@@ -29,12 +32,13 @@
 set -u
 cd "$(dirname "$0")/.."
 build=build/gpu out=build/gpu/out bench=0 figures=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=460 slices=$(nproc)
-jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 20 ? 4 : $(nproc) / 5))
-only=() sanitize=
+jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 50 ? 6 : $(nproc) > 20 ? 4 : $(nproc) / 5))
+only=() sanitize= parts='c launched sanitizers rust python'
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
     --figures) bench=1 figures=1 ;;
+    --parts) parts=$2 && shift ;;
     --sanitizer) sanitizer=1 ;;
     --racecheck) racecheck=1 ;;
     --scenarios) scenarios=1 ;;
@@ -99,13 +103,13 @@ try() {
 
 # later SECONDS NAME COMMAND...: the same, by the next run_queue, which makes $jobs of them side by side.
 queue=()
-later() { queue+=("$(printf '%q ' "$@")"); }
+later() { queue+=("needs_gpu=$needs_gpu; try $(printf '%q ' "$@")"); }
 
 # One of the queue, with a log and a count of its own. The lines of `try` begin with what came of it.
 run_queued() {
     log=$out/queue.$1.log part=$out/queue.$1.part
     : >"$log"
-    eval "try ${queue[$1]}" >"$out/queue.$1.text"
+    eval "${queue[$1]}" >"$out/queue.$1.text"
     rm -f "$part"
 }
 
@@ -221,13 +225,19 @@ if [ $scenarios = 1 ]; then
     finish
 fi
 
+# What takes minutes, longest first; then everything else.
+slow='abort_nccl_test sparse_test killed_nccl_test no_memory_processes_test'
 c_tests() {
-    local n i program
+    local n i program name
     needs_gpu=1
-    # What takes longest comes first.
     for n in 4 3 2 1; do
         [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
     done
+    needs_gpu=0
+    for name in $slow; do
+        later 420 "$name" "$build/tests/$name"
+    done
+    needs_gpu=1
     for i in 1 2 3 4; do
         later 240 "kernels_cuda_test, part $i" $build/tests/kernels_cuda_test --slice $i/4
     done
@@ -240,15 +250,18 @@ c_tests() {
         *) later 240 "$(basename "$program")" "$program" ;;
         esac
     done
-    run_queue
     needs_gpu=0
     # The others, on all GPUs: those for nccl, and those that take the best backend there is.
     for program in $build/tests/*_test; do
-        case $program in
-        *_host_test | *_cuda_test | */kernels_* | */backend_nccl_test | */sparse_nccl_test) ;;
-        */injection_test) ;; # 15 minutes, on host alone
-        */scenarios_nccl_test) ;; # --scenarios
-        *) later 240 "$(basename "$program")" "$program" ;;
+        name=$(basename "$program")
+        case $name in
+        *_host_test | *_cuda_test | kernels_* | backend_nccl_test | sparse_nccl_test) continue ;;
+        injection_test) continue ;; # 15 minutes, on host alone
+        scenarios_nccl_test) continue ;; # --scenarios
+        esac
+        case " $slow " in
+        *" $name "*) ;;
+        *) later 240 "$name" "$program" ;;
         esac
     done
     run_queue
@@ -326,11 +339,16 @@ python_tests() {
 
 [ -z "$wheel" ] || install_wheel || wheel=
 if [ $figures = 0 ]; then
-    c_tests
-    launched_jobs
-    [ $sanitizer = 0 ] || sanitizers
-    [ -z "$rust" ] || rust_tests
-    [ -z "$wheel" ] || python_tests
+    for name in $parts; do
+        case $name in
+        c) c_tests ;;
+        launched) launched_jobs ;;
+        sanitizers) [ $sanitizer = 0 ] || sanitizers ;;
+        rust) [ -z "$rust" ] || rust_tests ;;
+        python) [ -z "$wheel" ] || python_tests ;;
+        *) echo "gpu.sh: --parts has no \"$name\"" && failed=1 ;;
+        esac
+    done
 fi
 
 # -------------------------------------------------------------------------------------- figures
@@ -360,6 +378,11 @@ if [ $bench = 1 ]; then
     figure 60 lists $build/benches/trib_lists nccl
     figure 90 sparse $build/benches/trib_sparse --backend nccl --density 0.01 \
         --count 1M,25557032,256M --iterations 20 --warmup 5 --csv "$out/sparse.csv"
+    figure 120 sparse_densities $build/benches/trib_sparse --backend nccl --density 0.001,0.05 \
+        --count 25557032,256M --iterations 10 --warmup 3 --csv "$out/sparse_densities.csv"
+    sockets=(env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_CUMEM_HOST_ENABLE=0)
+    [ "$gpus" -lt 2 ] || figure 120 sparse_sockets "${sockets[@]}" $build/benches/trib_sparse --backend nccl \
+        --density 0.01 --count 1M,25557032 --iterations 6 --warmup 2 --csv "$out/sparse_sockets.csv"
     torch=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
     if [ "$has_torchrun" = 1 ]; then
         figure 90 torch_sparse "${torch[@]}" benches/torch_sparse.py --density 0.01
