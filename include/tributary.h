@@ -98,13 +98,14 @@
  *  allreduces up to 1 MiB with 2 GPUs over NVLink, 512 KiB with 3 or 4, 256 KiB with more, 64 KiB over
  *  PCI Express, half of that for f64 and integers. What a rank sends to each other one in a
  *  reduce_scatter may be as much, in an allgather or a broadcast half as much, whatever its type; with
- *  more than 4 GPUs that is for all other ranks together. If `peer_bytes` is smaller there is less
- *  room; with 24 MiB, or between processes, 2 GPUs go up to 2 MiB. Any buffer will do. A root, too,
- *  waits for all ranks to come. NCCL serves the rest: scaled calls, several in one batch, sends and
- *  receives, and communicators that were adopted, or split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG
- *  is the sum divided by the number of ranks; copies keep every bit. When the communicator
- *  is made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all,
- *  and the log (TRIB_LOG_INFO) says why. Aborts end these kernels within some 20 us.
+ *  more than 4 GPUs that is for all other ranks together. 2 GPUs go up to 2 MiB between processes, and
+ *  if `peer_bytes` has 24 MiB; with less than the default there may be room for less. Any buffer will
+ *  do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls, several in one
+ *  batch, sends and receives, and communicators that were adopted, or split from such. Every rank
+ *  reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG is the sum divided
+ *  by the number of ranks; copies keep every bit. When the communicator is made, every pair of GPUs is
+ *  tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all, and the log (TRIB_LOG_INFO)
+ *  says why. Aborts end these kernels within some 20 us.
  *
  *  Processes hand each other that memory over the side channel (see below), so NCCL serves those that have
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
@@ -114,10 +115,14 @@
  *  not reach NCCL either, up to 256 MiB with 2 GPUs, 64 MiB with 3, 16 MiB with 4: each rank reduces its
  *  share of the elements, which it reads and writes where all ranks have them. For that the GPUs are
  *  given access to each other's memory (cudaDeviceEnablePeerAccess) and default pools
- *  (cudaMemPoolSetAccess), which stays as long as the process: do not disable it. A buffer that neither
- *  cudaMalloc made, nor a pool that all these GPUs have access to, on any rank, sends the call through
- *  memory of the library instead, which is slower, from some MiB on slower than NCCL, too. At most two communicators on a GPU have this. When a rank's call has ended, after an abort
- *  as well, no other rank accesses its buffers any more; an abort waits until what has begun to is done.
+ *  (cudaMemPoolSetAccess), which stays as long as the process: do not disable it, nor the access that
+ *  you have given to a pool of your own while a call or a graph has memory of it. With less `peer_bytes`
+ *  nothing is opened. A buffer that neither cudaMalloc made, nor a pool that all these GPUs have access
+ *  to, on any rank, sends the call through memory of the library instead: slower than NCCL, from some
+ *  MiB on, at worst half as fast; TRIB_VARIANT_NCCL asks for NCCL. At most two communicators on a GPU
+ *  have this, and others have half the room for small calls all the same. When a rank's call has ended,
+ *  after an abort as well, no other rank accesses its buffers any more; an abort waits until what has
+ *  begun to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph

@@ -33,12 +33,12 @@ set -u
 cd "$(dirname "$0")/.."
 build=build/gpu out=build/gpu/out bench=0 figures=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=460 slices=$(nproc)
 jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 50 ? 6 : $(nproc) > 20 ? 4 : $(nproc) / 5))
-only=() sanitize= parts='c launched sanitizers rust python'
+only=() sanitize= asked=0 parts='c launched sanitizers rust python'
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
     --figures) bench=1 figures=1 ;;
-    --parts) parts=$2 && shift ;;
+    --parts) parts=$2 asked=1 && shift ;;
     --sanitizer) sanitizer=1 ;;
     --racecheck) racecheck=1 ;;
     --scenarios) scenarios=1 ;;
@@ -53,6 +53,19 @@ while [ $# -gt 0 ]; do
     *) sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0" && exit 2 ;;
     esac
     shift
+done
+# lacks PART OPTION: a part that was asked for has nothing to run.
+lacks() {
+    [ $asked = 1 ] && case " $parts " in *" $1 "*) echo "gpu.sh: the part $1 takes $2" >&2 && exit 2 ;; esac
+}
+[ -n "$rust" ] || lacks rust '--rust DIR'
+[ -n "$wheel" ] || lacks python '--python WHEEL'
+[ $sanitizer = 1 ] || lacks sanitizers --sanitizer
+for name in ${parts:-nothing}; do
+    case $name in
+    c | launched | sanitizers | rust | python) ;;
+    *) echo "gpu.sh: there is no part \"$name\"" >&2 && exit 2 ;;
+    esac
 done
 mkdir -p "$out"
 log=$out/gpu.log part=$out/part.log
@@ -346,7 +359,6 @@ if [ $figures = 0 ]; then
         sanitizers) [ $sanitizer = 0 ] || sanitizers ;;
         rust) [ -z "$rust" ] || rust_tests ;;
         python) [ -z "$wheel" ] || python_tests ;;
-        *) echo "gpu.sh: --parts has no \"$name\"" && failed=1 ;;
         esac
     done
 fi

@@ -1,8 +1,9 @@
 // push, two shot: each rank reduces a share of an allreduce, and pushes it to its peers.
 //
 // A thread stores chunks of the peers' shares, then waits for those of its own rank's, reduces them, and stores
-// the result at once; at last it waits for shares of the result. It waits for what peers store before they
-// wait for anything, and then for what they store without anything that this thread has not stored yet.
+// the result at once; at last it waits for shares of the result. Nothing is waited for in a circle: all threads
+// of all ranks store the shares of `send` before they wait, and of the result's shares what a thread stores
+// depends on nothing but these.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/push.cuh"
 #include "kernels/cuda/push_instances.h"
@@ -61,9 +62,8 @@ __device__ inline bool take_share(const PushJob &job, const tri_push_rank &self,
     uint4 granules;
     if (shared.chunk >= job.chunks)
         return true;
-    if (!take_chunk<Wire<T>::kWide>(job, self,
-                                    received + shared.rank * job.capacity + job.each + shared.at,
-                                    granules))
+    if (!take_chunk<Wire<T>::kWide>(
+            job, self, received + shared.rank * job.capacity + job.each + shared.at, granules))
         return false;
     store_result(self.recv, job.count, shared.chunk, decode<T>(granules));
     return true;

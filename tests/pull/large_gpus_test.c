@@ -349,6 +349,24 @@ static void run(struct large *l)
     }
 }
 
+/* There is pull, whatever the bytes say. */
+static void by_name(const struct team *team)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    void *data[RANKS_MAX];
+    options.variant = TRIB_VARIANT_TWO_SHOT;
+    for (int r = 0; r < team->size; r++) {
+        current(r);
+        MUST(cudaMalloc(&data[r], MIB));
+        CHECK_OK(trib_allreduce_with(team->comms[r], data[r], data[r], MIB / 4, TRIB_F32, TRIB_MAX,
+                                     &options, team->streams[r]));
+    }
+    for (int r = 0; r < team->size; r++) {
+        CHECK(team_wait(team, r, PLENTY_MS));
+        release(r, PLAIN, data[r]);
+    }
+}
+
 static void on(int ranks)
 {
     static struct large l;
@@ -357,6 +375,8 @@ static void on(int ranks)
     const bool ready = open_team(&l.team, ranks);
     const bool pulls = placed >= BOTH_BYTES;
     CHECK_MSG(pulls, "%zu bytes: pull has no memory, and NCCL serves all", placed);
+    if (ready && pulls)
+        by_name(&l.team);
     check_end();
     if (!ready)
         return;

@@ -55,12 +55,12 @@ static const struct model scatters = {.ranks = 3,
                                       .dtype = TRIB_F32,
                                       .most = MOST};
 
-/* Two shot: shares of one chunk, of two, and none. */
+/* Two shot: shares of two chunks, of one, and none. */
 static const struct model shares = {.ranks = 2,
                                     .n = 5,
                                     .calls = {{3, {1, 1}, TRI_PUSH_TWO_SHOT, 0},
                                               {1, {1, 2}, TRI_PUSH_TWO_SHOT, 0},
-                                              {4, {2, 1}, TRI_PUSH_TWO_SHOT, 0},
+                                              {5, {2, 1}, TRI_PUSH_TWO_SHOT, 0},
                                               {2, {1, 1}, TRI_PUSH_ALLREDUCE, 0},
                                               {3, {1, 1}, TRI_PUSH_TWO_SHOT, 0}},
                                     .dtype = TRIB_I32,

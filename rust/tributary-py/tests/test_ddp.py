@@ -126,7 +126,7 @@ class Hooks(unittest.TestCase):
             real(to, of)
 
         def rank(comm: Communicator) -> list[tuple[int, int, int]]:
-            ddp = self.wrapped.make(wide())
+            ddp = self.wrapped.make(wide(), gradient_as_bucket_view=comm.rank == 1)
             hook = ours.sparse(ddp, density=0.5, algorithm="topka", comm=comm)
             hook.set_density(0.05)
             found = []
@@ -175,12 +175,19 @@ class Hooks(unittest.TestCase):
             close(second, [(3 * a + b) / 4 for a, b in zip(*alone[1], strict=True)])
 
     def skipped(self, comm: Communicator, scaler: Any, is_lost: Callable[[Any], Any]) -> None:
-        """A step that is not finite on rank 1, between two that are."""
+        """A step that is not finite on rank 1, between two that are; also after the places' move."""
+        for moved in (False, True):
+            self.skipped_once(comm, scaler, is_lost, moved)
+
+    def skipped_once(
+        self, comm: Communicator, scaler: Any, is_lost: Callable[[Any], Any], moved: bool
+    ) -> None:
         ddp = self.wrapped.make(wide())
         hook = ours.sparse(
             ddp, density=0.05, algorithm="topka", momentum=0.5, scaler=scaler, comm=comm
         )
-        step(ddp, comm.rank, 0)
+        for i in range(5 if moved else 1):
+            step(ddp, comm.rank, i)
         self.assertTrue(hook.applied)
         before = hook.state_dict()["state"]
         found = step(ddp, comm.rank, 1, scale=float("inf") if comm.rank == 1 else 1.0)
@@ -230,7 +237,8 @@ class Hooks(unittest.TestCase):
                 return ddp, ours.sparse(ddp, density=0.1, algorithm="topka", momentum=0.9, comm=comm)
 
             ddp, hook = make()
-            step(ddp, comm.rank, 0)
+            for i in range(5):  # the places have moved, those of the other hook have not
+                step(ddp, comm.rank, i)
             saved = hook.state_dict()
             expected = step(ddp, comm.rank, 1)
             other, again = make()

@@ -261,7 +261,7 @@ static void scatter_series(struct world *w, struct arena *arena, trib_dtype dtyp
                                   .kind = TRI_PUSH_REDUCE_SCATTER});
 }
 
-/* In scratch that other kinds of calls have left. */
+/* With enough chunks for all ranks. */
 static void two_shot_series(struct world *w, struct arena *arena, trib_dtype dtype, int size)
 {
     static const size_t counts[] = {1027, 2048, 40001};

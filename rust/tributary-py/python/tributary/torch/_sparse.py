@@ -34,9 +34,10 @@ class Sparse(Hook):
     A `tributary.Reducer` reduces them, of which each parameter has a place: at first in memory of the
     hook's own, to which gradients are copied and from which averages are copied back. Once DDP has
     filled its buckets alike in two steps, the places are in its buckets, and nothing is copied; what
-    DDP then fills anew is copied again. Parameters of f16 and bf16 always have f32 of the hook's own.
-    So residuals belong to parameters, whatever the buckets are; and a step is applied with all its
-    buckets, or not at all.
+    DDP then fills anew is copied again. A model with a parameter of f16 or bf16, whose residuals are
+    in f32, keeps to memory of the hook's own. So residuals belong to parameters, whatever the buckets
+    are; and a step is applied with all its buckets, or not at all. The move is made as a checkpoint
+    is: thresholds and schedules of an algorithm begin anew.
 
     A step is not applied if a gradient of some rank is not finite. Then no residual has changed, and
     on all ranks all gradients are 0; or NaN if the hook knows a GradScaler, which skips the step.
@@ -60,7 +61,8 @@ class Sparse(Hook):
         self._placed: list[list[int]] = []
         self._placed_in: list[Any] = []
         self._density: float | None = None
-        self._sums = dict.fromkeys(_SUMS, 0)
+        #: Of the reducers before this one.
+        self._before: dict[str, Any] = dict.fromkeys(_SUMS, 0)
         #: Of the newest step, until somebody has asked whether it was applied.
         self._work: Work | None = None
         self._applied = True
@@ -142,7 +144,7 @@ class Sparse(Hook):
             if self._scale != 1.0:
                 buffer.mul_(self._scale)
             buffer.masked_fill_(lost, 0.0 if self._scaler is None else math.nan)
-        if self._layout == self._last != self._placed and not self._is_narrow():
+        if self._layout == self._last != self._placed and not self._are_narrow():
             self._place()
         self._last = self._layout
         self._buckets.clear()
@@ -157,8 +159,9 @@ class Sparse(Hook):
             and self._placed_in[number].data_ptr() == bucket.buffer().data_ptr()
         )
 
-    def _is_narrow(self) -> bool:
-        return any(parameter.dtype != _wide(parameter.dtype) for parameter in self._parameters)
+    def _are_narrow(self) -> bool:
+        """Are elements of a bucket narrower than those of its places?"""
+        return any(buffer.dtype != own[0].dtype for buffer, _, own in self._buckets)
 
     def _place(self) -> None:
         """Give every parameter a place in DDP's buckets, from the next step on.
@@ -169,7 +172,10 @@ class Sparse(Hook):
         self._settle()
         if self._on_gpu:  # what is queued on this stream still uses what the reducer has
             torch.cuda.current_stream(self.device).synchronize()
-        state, self._sums = self._reducer.export_state(), self._total()
+        state, self._before = self._reducer.export_state(), self.statistics()
+        del self._reducer  # there is room for one
+        if self._on_gpu:
+            del self._outcome
         self._placed, self._placed_in = self._layout, [buffer for buffer, _, _ in self._buckets]
         for at, buffer in zip(self._placed, self._placed_in):
             parts = buffer.split([self._own[i].numel() for i in at])
@@ -193,12 +199,9 @@ class Sparse(Hook):
 
     def statistics(self) -> dict[str, Any]:
         """Of the steps that have run, over all buckets: entries, and bytes that this rank sent."""
-        return {**self._reducer.statistics(), **self._total()}
-
-    def _total(self) -> dict[str, int]:
-        """Of this reducer and those before it."""
         found = self._reducer.statistics()
-        return {name: self._sums[name] + found[name] for name in _SUMS}
+        sums = {name: self._before[name] + found[name] for name in _SUMS}
+        return {**(found if found["calls"] > 0 else {**found, **self._before}), **sums}
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and velocities, for a checkpoint of its own. Between steps."""
