@@ -11,7 +11,6 @@
 #include "kernels/pull.h"
 
 enum {
-    RANKS = 4,            /* at most: it was measured with no more */
     BLOCKS = 64,          /* of a call: few, for other kernels run beside it; more gain 2 % */
     COMMUNICATORS = 2,    /* at once on a device */
     BLOCKS_AT_ONCE = 2,   /* on a multiprocessor */
@@ -19,9 +18,9 @@ enum {
 };
 _Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
 
-/* Bytes up to which pull is ahead of NCCL, over NVLink, by the number of ranks; it is from where push ends. The
- * last size of `trib_pull` and `trib_sweep` on H200. */
-static const size_t most_bytes[RANKS + 1] = {
+/* By the number of ranks, up to how many bytes pull was ahead of NCCL in `trib_pull` and `trib_sweep`, on H200
+ * over NVLink. It is ahead from wherever push ends. */
+static const size_t most_bytes[TRI_NCCL_MEASURED + 1] = {
     [2] = (size_t)256 << 20, [3] = (size_t)64 << 20, [4] = (size_t)16 << 20};
 
 struct tri_nccl_pull {
@@ -76,6 +75,13 @@ static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum t
     return tri_kernels_cuda.pull(&job, call->stream);
 }
 
+/* Do the devices of all ranks map both buffers? */
+static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_call *call)
+{
+    return tri_nccl_peers_map(call->send, pull->devices, pull->size) &&
+           (call->recv == call->send || tri_nccl_peers_map(call->recv, pull->devices, pull->size));
+}
+
 /* Without patience, as push. */
 trib_status tri_nccl_pull_call(const struct tri_call *call)
 {
@@ -83,10 +89,8 @@ trib_status tri_nccl_pull_call(const struct tri_call *call)
     const enum tri_nccl_lane lane =
         transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
     const struct tri_nccl_pull *pull = transport->push->pull;
-    const bool mapped = tri_nccl_peers_map(call->send, pull->devices, pull->size) &&
-                        tri_nccl_peers_map(call->recv, pull->devices, pull->size);
-    if (launch(pull, transport->rank, lane, call, mapped, transport->local->abort_flag, 0) ==
-        TRIB_OK)
+    if (launch(pull, transport->rank, lane, call, is_mapped(pull, call),
+               transport->local->abort_flag, 0) == TRIB_OK)
         return TRIB_OK;
     return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
                               transport->device);
@@ -214,7 +218,7 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
 
 bool tri_nccl_pull_is_for(int32_t size, bool nvlink, size_t budget)
 {
-    return tri_kernels_cuda.pull != NULL && nvlink && size <= RANKS &&
+    return tri_kernels_cuda.pull != NULL && nvlink && size <= TRI_NCCL_MEASURED &&
            budget >= (size_t)2 * TRI_NCCL_PULL_BYTES;
 }
 

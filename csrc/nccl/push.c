@@ -5,8 +5,6 @@
 #include "csrc/nccl/push_inside.h"
 #include "kernels/cuda/kernels_cuda.h"
 
-enum { MEASURED = 4 }; /* ranks */
-
 /* Of other kinds it means nothing. A copy is of bytes. */
 static struct tri_push job_of(const struct tri_call *call)
 {
@@ -31,7 +29,7 @@ static size_t weight_of(const struct tri_call *call, int32_t size)
 {
     const struct tri_push job = job_of(call);
     return tri_push_chunks(job.count, job.dtype) *
-           (call->kind == TRI_ALLREDUCE || size <= MEASURED ? 1 : (size_t)size - 1);
+           (call->kind == TRI_ALLREDUCE || size <= TRI_NCCL_MEASURED ? 1 : (size_t)size - 1);
 }
 
 static bool has_kernel(const struct tri_call *call)

@@ -16,7 +16,10 @@
 
 enum tri_nccl_lane { TRI_NCCL_RUNS, TRI_NCCL_CAPTURED, TRI_NCCL_LANES };
 
-enum { TRI_NCCL_TRIED = 32 }; /* elements of the trial */
+enum {
+    TRI_NCCL_TRIED = 32,  /* elements of the trial */
+    TRI_NCCL_MEASURED = 4 /* ranks: with no more the limits of push and pull were measured */
+};
 
 /* Memory of one rank that only its own device uses. */
 struct tri_nccl_push_own {

@@ -19,13 +19,16 @@ bool tri_nccl_push_forbidden(void)
 /* ------------------------------------------------------------------------------------- what fits */
 
 /* Up to how many bytes an allreduce by push is ahead of NCCL: a rank sends all of its part to each peer, so
- * the fewer the more there are. Of the other kinds it is what a rank sends to each peer, with more than 4 ranks
- * to all of them, and a copy sends twice its bytes. Measured with 2 and 4 GPUs over NVLink; the rest is estimates that err towards NCCL. */
+ * the fewer the more there are. Of the other kinds it is what a rank sends to each peer, with more ranks than
+ * were measured to all of them, and a copy sends twice its bytes. Measured with 2 and 4 GPUs over NVLink; the
+ * rest is estimates that err towards NCCL. */
 static size_t ahead_bytes(int32_t size, bool nvlink)
 {
     if (!nvlink)
         return (size_t)64 * KIB;
-    return size == 2 ? (size_t)2048 * KIB : size <= 4 ? (size_t)512 * KIB : (size_t)256 * KIB;
+    return size == 2                   ? (size_t)2048 * KIB
+           : size <= TRI_NCCL_MEASURED ? (size_t)512 * KIB
+                                       : (size_t)256 * KIB;
 }
 
 static size_t round_up(size_t bytes, size_t to)

@@ -33,11 +33,23 @@ static bool is_two_shot(const struct tri_push_worker *w)
     return w->job->kind == TRI_PUSH_TWO_SHOT;
 }
 
-/* Of whose part, or share, a chunk is moved. */
+/* Are shares of `send` moved, which belong to whoever reduces them? */
+static bool to_reduce(const struct tri_push_worker *w)
+{
+    return is_two_shot(w) && !w->shares;
+}
+
+/* Whose part, or share, self sends to rank `to`; and whose is moved, to a peer or from it. */
+static int part_for(const struct tri_push_worker *w, int to)
+{
+    return to_reduce(w) ? to : w->self->rank;
+}
+
 static int whose(const struct tri_push_worker *w)
 {
-    const bool sends = w->act == TRI_PUSH_STORE;
-    return sends == (is_two_shot(w) && !w->shares) ? peer_of(w) : w->self->rank;
+    if (w->act == TRI_PUSH_STORE)
+        return part_for(w, peer_of(w));
+    return to_reduce(w) ? w->self->rank : peer_of(w);
 }
 
 /* Chunks before the part of that rank in `send` and the result. */
@@ -78,13 +90,13 @@ static const unsigned char *sent_to(const struct tri_push_worker *w, int to)
         return w->part[w->self->rank];
     return (const unsigned char *)w->self->send +
            (job->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)to * block : 0) +
-           (before(w, whose(w)) + w->chunk) * tri_push_payload(job->dtype);
+           (before(w, part_for(w, to)) + w->chunk) * tri_push_payload(job->dtype);
 }
 
 /* Self's granule for rank `to`: zeros behind the last element. */
 static uint64_t own_granule(const struct tri_push_worker *w, size_t granule, int to)
 {
-    const size_t bytes = bytes_of_chunk(w, is_two_shot(w) ? whose(w) : w->self->rank);
+    const size_t bytes = bytes_of_chunk(w, part_for(w, to));
     const size_t at = granule * WORD, left = at < bytes ? bytes - at : 0;
     uint32_t word = 0;
     if (left > 0)
@@ -155,7 +167,7 @@ static void finish_chunk(struct tri_push_worker *w)
         copy_chunk(w);
     else
         reduce_chunk(w);
-    if (is_two_shot(w) && !w->shares)
+    if (to_reduce(w))
         keep_share(w);
     else
         memset(w->part, 0, sizeof w->part);
@@ -183,7 +195,7 @@ static void end_pass(struct tri_push_worker *w)
     w->chunk = w->index;
     if (w->act == TRI_PUSH_STORE)
         w->act = TRI_PUSH_ARRIVE;
-    else if (is_two_shot(w) && !w->shares)
+    else if (to_reduce(w))
         w->shares = true;
     else
         w->act = TRI_PUSH_END;

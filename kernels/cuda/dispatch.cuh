@@ -43,6 +43,13 @@ inline trib_status dispatch_integer(trib_dtype dtype, Run run)
     }
 }
 
+// Either.
+template <typename Run>
+inline trib_status dispatch_number(trib_dtype dtype, Run run)
+{
+    return dtype > TRIB_F64 ? dispatch_integer(dtype, run) : dispatch_float(dtype, run);
+}
+
 // A type that sums have: f32 or f64.
 template <typename Run>
 inline trib_status dispatch_sum(trib_dtype dtype, Run run)

@@ -64,16 +64,21 @@ __device__ inline void count_block(tri_push_control *control, uint32_t blocks)
 
 // ------------------------------------------------------------------------------------ the kernel
 
+// The rank that comes so many behind the other one, less than all of them or as many.
+__device__ inline int rank_behind(const PushJob &job, int rank, uint32_t distance)
+{
+    const int next = rank + static_cast<int>(distance);
+    return next < job.size ? next : next - job.size;
+}
+
 // The chunk into every peer's slot of ours, the next rank's first.
 template <int Ranks, bool Wide>
 __device__ inline void send_chunk(const PushJob &job, int rank, uint64_t at, const uint4 &own)
 {
 #pragma unroll
-    for (int distance = 1; distance < Ranks; distance++) {
-        const int next = rank + distance;
+    for (int distance = 1; distance < Ranks; distance++)
         if (distance < job.size)
-            store_granules<Wide>(job.scratch[next < job.size ? next : next - job.size] + at, own);
-    }
+            store_granules<Wide>(job.scratch[rank_behind(job, rank, distance)] + at, own);
 }
 
 // Every peer's part into its slot of ours: of all threads together, chunk by chunk, the next rank's first.
@@ -82,8 +87,7 @@ __device__ inline void send_blocks(const PushJob &job, const tri_push_rank &self
                                    uint32_t first, uint32_t step)
 {
     for (uint32_t i = first; i < job.chunks * (job.size - 1); i += step) {
-        const int next = self.rank + 1 + static_cast<int>(i / job.chunks);
-        const int peer = next < job.size ? next : next - job.size;
+        const int peer = rank_behind(job, self.rank, 1 + i / job.chunks);
         const T *const part = static_cast<const T *>(self.send) +
                               static_cast<int64_t>(job.block) * (peer - self.rank);
         const uint32_t chunk = i % job.chunks;

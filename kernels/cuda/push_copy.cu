@@ -14,8 +14,7 @@ struct Item {
 
 __device__ inline Item item_at(const PushJob &job, int self, uint32_t index)
 {
-    const int rank = self + 1 + static_cast<int>(index / job.chunks);
-    return {index % job.chunks, rank < job.size ? rank : rank - job.size};
+    return {index % job.chunks, rank_behind(job, self, 1 + index / job.chunks)};
 }
 
 // Bytes that rank `from` sends, and their chunks.

@@ -18,8 +18,7 @@ struct Shared {
 
 __device__ inline Shared shared_at(const PushJob &job, int self, uint32_t index)
 {
-    const int next = self + 1 + static_cast<int>(index / job.each);
-    const int rank = next < job.size ? next : next - job.size;
+    const int rank = rank_behind(job, self, 1 + index / job.each);
     const uint32_t at = index % job.each;
     return {rank, at, rank * job.each + at};
 }
@@ -107,9 +106,6 @@ trib_status queue(const tri_push &call, trib_stream stream)
 
 trib_status tri_cuda_push_two_shot(const struct tri_push *call, trib_stream stream)
 {
-    if (call->dtype > TRIB_F64)
-        return dispatch_integer(call->dtype,
-                                [&](auto type) { return queue<decltype(type)>(*call, stream); });
-    return dispatch_float(call->dtype,
-                          [&](auto type) { return queue<decltype(type)>(*call, stream); });
+    return dispatch_number(call->dtype,
+                           [&](auto type) { return queue<decltype(type)>(*call, stream); });
 }

@@ -248,31 +248,20 @@ static void all_series(struct world *w, struct arena *arena, trib_dtype dtype, i
         }
 }
 
-static void scatter_series(struct world *w, struct arena *arena, trib_dtype dtype, int size)
+/* Two shot takes enough chunks for all ranks. */
+static void reduction_series(struct world *w, struct arena *arena, enum tri_push_kind kind,
+                             trib_dtype dtype, int size)
 {
-    static const size_t counts[] = {1, 7, 64, 1027};
-    for (size_t i = 0; i < 4; i++)
+    static const size_t few[] = {1, 7, 64, 1027}, many[] = {1027, 2048, 40001};
+    const bool shares = kind == TRI_PUSH_TWO_SHOT;
+    for (size_t i = 0; i < (!shares ? 4 : size <= 4 ? 3 : 2); i++)
         series(w, arena, size,
                (struct push_case){.dtype = dtype,
                                   .op = (trib_op)(TRIB_SUM + ((size_t)dtype + i) % 5),
-                                  .count = counts[i],
-                                  .in_place = i % 2 == 0,
-                                  .numbers = (enum kernels_numbers)(i % 3),
-                                  .kind = TRI_PUSH_REDUCE_SCATTER});
-}
-
-/* With enough chunks for all ranks. */
-static void two_shot_series(struct world *w, struct arena *arena, trib_dtype dtype, int size)
-{
-    static const size_t counts[] = {1027, 2048, 40001};
-    for (size_t i = 0; i < (size <= 4 ? 3 : 2); i++)
-        series(w, arena, size,
-               (struct push_case){.dtype = dtype,
-                                  .op = (trib_op)(TRIB_SUM + ((size_t)dtype + i) % 5),
-                                  .count = counts[i],
+                                  .count = shares ? many[i] : few[i],
                                   .in_place = i % 2 == 0,
                                   .numbers = (enum kernels_numbers)((i + (size_t)size) % 3),
-                                  .kind = TRI_PUSH_TWO_SHOT});
+                                  .kind = kind});
 }
 
 /* NaNs, too, are copied to the bit. */
@@ -290,17 +279,12 @@ static void copy_series(struct world *w, struct arena *arena, enum tri_push_kind
 static void other_kinds(struct world *w, struct arena *arena, int size)
 {
     const char *name = arena->place->kernels->name;
-    check_begin("%s push, reduce_scatter of %d ranks", name, size);
-    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
-        scatter_series(w, arena, dtype, size);
-    check_end();
-    check_begin("%s push, two shot, %d ranks", name, size);
-    for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
-        two_shot_series(w, arena, dtype, size);
-    check_end();
-    for (enum tri_push_kind kind = TRI_PUSH_ALLGATHER; kind <= TRI_PUSH_BROADCAST; kind++) {
+    for (enum tri_push_kind kind = TRI_PUSH_REDUCE_SCATTER; kind <= TRI_PUSH_BROADCAST; kind++) {
         check_begin("%s push, %s of %d ranks", name, kinds[kind], size);
-        copy_series(w, arena, kind, size);
+        if (tri_push_copies(kind))
+            copy_series(w, arena, kind, size);
+        for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64 && !tri_push_copies(kind); dtype++)
+            reduction_series(w, arena, kind, dtype, size);
         check_end();
     }
 }

@@ -8,9 +8,9 @@
 
 enum {
     RANKS = 2,
-    MAPPINGS = 3,
-    PARENTS = 5
-}; /* what a mapping of a rank is made of; without pull */
+    MAPPINGS = 3, /* what a mapping of a rank is made of */
+    PARENTS = 5   /* more than have pull */
+};
 
 /* Without a word in the log, for nobody has asked for it; with push, or without. */
 static void check_none(int size, uint64_t peer_bytes, bool pushes)

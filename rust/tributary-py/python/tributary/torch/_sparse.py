@@ -53,13 +53,11 @@ class Sparse(Hook):
     ) -> None:
         self._options, self._scaler, self._bucket_bytes = options, scaler, bucket_bytes
         self._scale = 1.0
-        #: Of the step: the flat buffer of a bucket; what is copied back to it, and where it is now.
-        self._buckets: list[tuple[Any, Any, list[Any]]] = []
-        #: The parameters of each bucket: of the step, of the step before, and where the places are.
-        self._layout: list[list[int]] = []
+        #: Of the step: the flat buffer of a bucket, its parameters, and what is copied back to it.
+        self._buckets: list[tuple[Any, list[int], Any]] = []
+        #: The parameters of each bucket, of the step before; and of those in which the places are.
         self._last: list[list[int]] = []
         self._placed: list[list[int]] = []
-        self._placed_in: list[Any] = []
         self._density: float | None = None
         #: Of the reducers before this one.
         self._before: dict[str, Any] = dict.fromkeys(_SUMS, 0)
@@ -114,13 +112,11 @@ class Sparse(Hook):
     def _begin(self) -> None:
         self._settle()  # on a GPU, the step before
         self._buckets.clear()
-        self._layout = []
         self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
 
     def _queue(self, bucket: Any) -> None:
         at = [self._index[id(parameter)] for parameter in bucket.parameters()]
-        self._layout.append(at)
-        own = [self._own[i] for i in at]
+        own = self._places(at)
         gradients: Any = ()
         if not self._is_placed(bucket, at):
             # Flat, as the bucket has them one behind the other: few calls of torch, not some for each.
@@ -131,37 +127,37 @@ class Sparse(Hook):
         stream = torch.cuda.current_stream(self.device) if self._on_gpu else None
         for i in at:
             self._reducer.ready(i, stream=stream)
-        self._buckets.append((bucket.buffer(), gradients, own))
+        self._buckets.append((bucket.buffer(), at, gradients))
 
     def _finish(self) -> None:
         self._work = self._reducer.finish()
         if not self._on_gpu:
             self._settle()
         lost = self._lost()
-        for buffer, gradients, own in self._buckets:
+        for buffer, at, gradients in self._buckets:
             if gradients:
-                _copy_all(gradients, own)
+                _copy_all(gradients, self._places(at))
             if self._scale != 1.0:
                 buffer.mul_(self._scale)
             buffer.masked_fill_(lost, 0.0 if self._scaler is None else math.nan)
-        if self._layout == self._last != self._placed and not self._are_narrow():
+        layout = [at for _, at, _ in self._buckets]
+        if layout == self._last != self._placed and not self._are_narrow():
             self._place()
-        self._last = self._layout
+        self._last = layout
         self._buckets.clear()
         self._set_results()
 
+    def _places(self, at: list[int]) -> list[Any]:
+        return [self._own[i] for i in at]
+
     def _is_placed(self, bucket: Any, at: list[int]) -> bool:
         """Are the places of its parameters in the bucket itself?"""
-        number = bucket.index()
-        return (
-            number < len(self._placed)
-            and self._placed[number] == at
-            and self._placed_in[number].data_ptr() == bucket.buffer().data_ptr()
-        )
+        # What the first place is in lives as long as it, so DDP has no other memory there.
+        return at in self._placed and self._own[at[0]].data_ptr() == bucket.buffer().data_ptr()
 
     def _are_narrow(self) -> bool:
         """Are elements of a bucket narrower than those of its places?"""
-        return any(buffer.dtype != own[0].dtype for buffer, _, own in self._buckets)
+        return any(buffer.dtype != self._own[at[0]].dtype for buffer, at, _ in self._buckets)
 
     def _place(self) -> None:
         """Give every parameter a place in DDP's buckets, from the next step on.
@@ -176,11 +172,11 @@ class Sparse(Hook):
         del self._reducer  # there is room for one
         if self._on_gpu:
             del self._outcome
-        self._placed, self._placed_in = self._layout, [buffer for buffer, _, _ in self._buckets]
-        for at, buffer in zip(self._placed, self._placed_in):
-            parts = buffer.split([self._own[i].numel() for i in at])
+        for buffer, at, _ in self._buckets:
+            parts = buffer.split([place.numel() for place in self._places(at)])
             for i, part in zip(at, parts):
                 self._own[i] = part
+        self._placed = self._last
         self._make_reducer()
         if self._density is not None:
             self._reducer.set_density(self._density)
@@ -201,7 +197,9 @@ class Sparse(Hook):
         """Of the steps that have run, over all buckets: entries, and bytes that this rank sent."""
         found = self._reducer.statistics()
         sums = {name: self._before[name] + found[name] for name in _SUMS}
-        return {**(found if found["calls"] > 0 else {**found, **self._before}), **sums}
+        if found["calls"] == 0:  # what is of the newest call is of one before the move
+            found.update(self._before)
+        return {**found, **sums}
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and velocities, for a checkpoint of its own. Between steps."""
