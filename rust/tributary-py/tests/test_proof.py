@@ -22,6 +22,7 @@ import methods  # noqa: E402
 import proof  # noqa: E402
 import proof_report  # noqa: E402
 import text  # noqa: E402
+import train  # noqa: E402
 
 
 def free_port() -> int:
@@ -115,6 +116,11 @@ class Parts(unittest.TestCase):
     def test_density_warmup(self) -> None:
         found = [methods.warmed(0.01, stage) for stage in range(4)]
         self.assertEqual(found, [0.25, 0.0625, 0.015625, 0.01])
+
+    def test_the_time_of_a_step_is_a_median_without_the_first_block(self) -> None:
+        """And the last block may be shorter than the others."""
+        self.assertEqual(train.step_seconds([(9.0, 4), (1.0, 4), (0.5, 1)]), 0.375)
+        self.assertEqual(train.step_seconds([(9.0, 4)]), 2.25)
 
     def test_what_is_there_is_not_trained_again(self) -> None:
         runs = [{"method": "dense", "seed": 1}, {"method": "ddp", "seed": 1}]

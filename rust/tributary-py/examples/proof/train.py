@@ -68,6 +68,11 @@ def digest(model: nn.Module) -> str:
     return found.hexdigest()
 
 
+def step_seconds(blocks: list[tuple[float, int]]) -> float:
+    """The median of blocks of steps, without the first, in which much is made once."""
+    return statistics.median(seconds / steps for seconds, steps in blocks[1:] or blocks)
+
+
 class Training:
     """Of a model in DDP with a method."""
 
@@ -79,7 +84,7 @@ class Training:
             ddp.parameters(), lr=plan.learning_rate, momentum=method.momentum
         )
         self.points: list[dict[str, float | None]] = []
-        self.seconds: list[float] = []  # of the steps between validations
+        self.blocks: list[tuple[float, int]] = []  # seconds and steps between validations
 
     def step(self, number: int) -> None:
         self.method.begin_step(number)
@@ -95,7 +100,7 @@ class Training:
         self.points.append(
             {
                 "step": step,
-                "seconds": sum(self.seconds),
+                "seconds": self.seconds(),
                 "loss": loss if math.isfinite(loss) else None,
                 "accuracy": accuracy,
             }
@@ -110,14 +115,12 @@ class Training:
             for number in range(first, last):
                 self.step(number)
             finish(self.device)
-            self.seconds.append(time.perf_counter() - began)
+            self.blocks.append((time.perf_counter() - began, last - first))
             self.point(last)
 
-    def step_seconds(self) -> float:
-        """The median of blocks of steps, without the first, in which much is made once."""
-        blocks = self.seconds[1:] if len(self.seconds) > 1 else self.seconds
-        blocks = [seconds / self.plan.every for seconds in blocks]
-        return statistics.median(blocks)
+    def seconds(self) -> float:
+        """Of all steps so far, without validations."""
+        return sum(seconds for seconds, _ in self.blocks)
 
 
 def train(task: Any, plan: Plan, name: str, seed: int, rank: Any) -> dict[str, Any]:
@@ -131,8 +134,8 @@ def train(task: Any, plan: Plan, name: str, seed: int, rank: Any) -> dict[str, A
     row = {
         "points": training.points,
         "final_loss": training.points[-1]["loss"],
-        "step_ms": 1e3 * training.step_seconds(),
-        "seconds": sum(training.seconds),
+        "step_ms": 1e3 * step_seconds(training.blocks),
+        "seconds": training.seconds(),
         "bytes_sent": method.sent(),
         "bytes_source": method.source,
         "parameters": sum(parameter.numel() for parameter in ddp.parameters()),
