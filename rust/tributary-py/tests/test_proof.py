@@ -31,6 +31,12 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def sent_at_last(run: dict[str, Any]) -> int:
+    """Bytes from the last validation but one to the last."""
+    before, last = (point["bytes_sent"] for point in run["points"][-2:])
+    return int(last - before)
+
+
 class Proof(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -67,6 +73,8 @@ class Proof(unittest.TestCase):
         self.assertEqual((first["step"], last["step"]), (0, steps))
         self.assertLess(last["loss"], first["loss"], run["method"])
         self.assertEqual(last["loss"], run["final_loss"])
+        self.assertEqual(last["bytes_sent"], run["bytes_sent"])
+        self.assertIn(first["bytes_sent"], (0, None))
         self.assertTrue(run["ranks_equal"], run["method"])
         self.assertGreater(run["step_ms"], 0)
 
@@ -105,6 +113,10 @@ class Proof(unittest.TestCase):
         # 25 % in the first 4 steps of 24, then 6.25 %, then 1.56 %, then 1 %.
         share = rows["topka-0.01", 1]["bytes_sent"] / rows["dense", 1]["bytes_sent"]
         self.assertGreater(share, 0.09)
+        # In the last 12 steps 1 %, and an entry is of two words.
+        topka, dense = (sent_at_last(rows[name, 1]) for name in ("topka-0.01", "dense"))
+        self.assertEqual(dense, 12 * 4 * rows["dense", 1]["parameters"])
+        self.assertLess(topka, 0.03 * dense)
 
 
 class Parts(unittest.TestCase):
@@ -135,6 +147,17 @@ class Parts(unittest.TestCase):
             self.assertEqual(proof.read(path, {"task": "text", "ranks": 2})["runs"], [1])
             with self.assertRaisesRegex(SystemExit, "is of another setting: ranks$"):
                 proof.read(path, {"task": "text", "ranks": 4})
+
+    def test_ranks_are_merged(self) -> None:
+        def rank(loss: float, *sent: int | None) -> dict[str, Any]:
+            points = [{"loss": loss, "bytes_sent": each} for each in sent]
+            return {"points": points, "step_ms": loss, "seconds": loss, "digest": loss}
+
+        found = proof.merge([rank(1.0, 0, 5, 9, None), rank(2.0, 0, 6, 8, 7)])
+        self.assertEqual([point["bytes_sent"] for point in found["points"]], [0, 6, 9, None])
+        self.assertEqual([point["loss"] for point in found["points"]], [1.0] * 4)
+        self.assertEqual((found["step_ms"], found["bytes_sent"]), (2.0, None))
+        self.assertFalse(found["ranks_equal"])
 
     def test_mistakes(self) -> None:
         for name in ("bf16", "best-0.01", "topka-2"):

@@ -103,6 +103,7 @@ class Training:
                 "seconds": self.seconds(),
                 "loss": loss if math.isfinite(loss) else None,
                 "accuracy": accuracy,
+                "bytes_sent": self.method.sent(),
             }
         )
 
@@ -136,7 +137,6 @@ def train(task: Any, plan: Plan, name: str, seed: int, rank: Any) -> dict[str, A
         "final_loss": training.points[-1]["loss"],
         "step_ms": 1e3 * step_seconds(training.blocks),
         "seconds": training.seconds(),
-        "bytes_sent": method.sent(),
         "bytes_source": method.source,
         "parameters": sum(parameter.numel() for parameter in ddp.parameters()),
         "digest": digest(ddp),
