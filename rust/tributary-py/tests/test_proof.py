@@ -166,6 +166,22 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "no method dense on gloo"):
             methods.check("dense", "gloo")
 
+    def test_bytes_of_all_steps_and_of_the_last_interval(self) -> None:
+        def cells(source: str, *sent: int | None) -> list[str]:
+            points = [
+                {"step": step, "seconds": 0.0, "loss": 1.0, "accuracy": 0.5, "bytes_sent": each}
+                for step, each in zip((0, 8, 10), sent)
+            ]
+            run = {"method": "x", "seed": 1, "final_loss": 1.0, "step_ms": 1.0, "seconds": 1.0}
+            run.update(points=points, bytes_source=source, ranks_equal=True)
+            found = proof_report.row_of(run, None)
+            at = proof_report.HEAD.index("MB sent a step and rank")
+            return found[at : at + 2]
+
+        self.assertEqual(cells("counted", 0, 24_000_000, 25_000_000), ["2.5", "0.5"])
+        self.assertEqual(cells("computed for a ring", 0, 8_000_000, 10_000_000), ["1 computed", "1"])
+        self.assertEqual(cells("not known", None, None, None), ["not known", ""])
+
     def test_verdicts(self) -> None:
         def run(method: str, loss: float | None) -> dict[str, Any]:
             return {"method": method, "final_loss": loss, "step_ms": 2.0}

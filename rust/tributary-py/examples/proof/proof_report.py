@@ -56,15 +56,25 @@ def reaches(run: dict[str, Any], loss: float) -> str:
     return "never"
 
 
-def sent(run: dict[str, Any], steps: int) -> str:
-    """Megabytes of a step."""
-    if run["bytes_sent"] is None:
-        return "not known"
-    mark = {"counted": "", "counted buffers, in a ring": " ring", "computed for a ring": " computed"}
-    return f"{run['bytes_sent'] / steps / 1e6:.4g}{mark[run['bytes_source']]}"
+def sent(run: dict[str, Any], since: int) -> str:
+    """Megabytes of a step, from the point at that place in the list to the last one."""
+    first, last = run["points"][since], run["points"][-1]
+    if last["bytes_sent"] is None:
+        return ""
+    bytes_ = last["bytes_sent"] - first["bytes_sent"]
+    return f"{bytes_ / (last['step'] - first['step']) / 1e6:.4g}"
 
 
-def row_of(run: dict[str, Any], dense: Dense | None, steps: int) -> list[str]:
+#: How bytes are known; said once in a row.
+MARK = {
+    "counted": "",
+    "counted buffers, in a ring": "ring",
+    "computed for a ring": "computed",
+    "not known": "not known",
+}
+
+
+def row_of(run: dict[str, Any], dense: Dense | None) -> list[str]:
     loss = run["final_loss"]
     return [
         f"{run['method']}, seed {run['seed']}",
@@ -74,7 +84,8 @@ def row_of(run: dict[str, Any], dense: Dense | None, steps: int) -> list[str]:
         "" if dense is None else reaches(run, dense.mean),
         f"{run['step_ms']:.2f}",
         f"{run['seconds']:.1f}",
-        sent(run, steps),
+        f"{sent(run, 0)} {MARK[run['bytes_source']]}".strip(),
+        sent(run, -2),
         "yes" if run["ranks_equal"] else "NO",
     ]
 
@@ -88,6 +99,7 @@ HEAD = [
     "step, ms",
     "all steps, s",
     "MB sent a step and rank",
+    "in the last interval",
     "ranks equal, bit for bit",
 ]
 
@@ -120,7 +132,6 @@ def verdicts(runs: list[dict[str, Any]], dense: Dense | None) -> list[str]:
 
 def report(file: dict[str, Any]) -> str:
     setting, runs = file["setting"], file["runs"]
-    steps = setting["plan"]["steps"]
     plan = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in setting["plan"].items())
     network = " ".join(f"{key}={value}" for key, value in setting["environment"].items())
     dense = dense_of(runs)
@@ -132,7 +143,7 @@ def report(file: dict[str, Any]) -> str:
             "",
             f"{parameters:,} parameters; {setting['data']}; {plan}.",
             "",
-            *table([row_of(run, dense, steps) for run in runs]),
+            *table([row_of(run, dense) for run in runs]),
             "",
             *(f"* {line}" for line in verdicts(runs, dense)),
             "",
