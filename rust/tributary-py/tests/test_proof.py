@@ -95,7 +95,8 @@ class Proof(unittest.TestCase):
         self.assertEqual(dense["bytes_sent"], 60 * 4 * dense["parameters"])
         self.assertEqual(rows["ddp", 1]["bytes_sent"], dense["bytes_sent"])
         self.assertLess(10 * rows["topka-0.01", 1]["bytes_sent"], dense["bytes_sent"])
-        self.check_report(proof_report.report(json.loads(self.out.read_text())))
+        file = proof_report.read(self.out)
+        self.check_report(proof_report.report(file, file))
 
     def check_report(self, found: str) -> None:
         for line in (r"\| dense, seed 2 ", r"\| powersgd, seed 1 .* not known ", r"dense: mean \d",
@@ -168,18 +169,15 @@ class Parts(unittest.TestCase):
 
     def test_bytes_of_all_steps_and_of_the_last_interval(self) -> None:
         def cells(source: str, *sent: int | None) -> list[str]:
-            points = [
-                {"step": step, "seconds": 0.0, "loss": 1.0, "accuracy": 0.5, "bytes_sent": each}
-                for step, each in zip((0, 8, 10), sent)
-            ]
-            run = {"method": "x", "seed": 1, "final_loss": 1.0, "step_ms": 1.0, "seconds": 1.0}
-            run.update(points=points, bytes_source=source, ranks_equal=True)
-            found = proof_report.row_of(run, None)
+            run = training("topka", 4, (3.0, 2.0, 1.0))
+            run["bytes_source"] = source
+            for point, bytes_ in zip(run["points"], sent):
+                point["bytes_sent"] = bytes_
             at = proof_report.HEAD.index("MB sent a step and rank")
-            return found[at : at + 2]
+            return proof_report.row_of(run, None)[at : at + 2]
 
-        self.assertEqual(cells("counted", 0, 24_000_000, 25_000_000), ["2.5", "0.5"])
-        self.assertEqual(cells("computed for a ring", 0, 8_000_000, 10_000_000), ["1 computed", "1"])
+        self.assertEqual(cells("counted", 0, 18_000_000, 20_000_000), ["2.5", "0.5"])
+        self.assertEqual(cells("computed for a ring", 0, 4_000_000, 8_000_000), ["1 computed", "1"])
         self.assertEqual(cells("not known", None, None, None), ["not known", ""])
 
     def test_verdicts(self) -> None:
@@ -192,3 +190,89 @@ class Parts(unittest.TestCase):
         expected = ["inside", "outside: 0.2500 above", "outside: 0.5000 below, which is better"]
         self.assertEqual(found, [*expected, "diverged"])
         self.assertIsNone(proof_report.dense_of([run("dense", 1.0)]))
+
+
+def training(name: str, every: int, losses: tuple[float, ...]) -> dict[str, Any]:
+    """Its losses at validations. A step of dense takes 2 ms, and others' take 1 ms."""
+    method, _, seed = name.partition("_")
+    step_ms = 2.0 if method == "dense" else 1.0
+    points: list[dict[str, Any]] = [
+        {"step": i * every, "seconds": i * every * step_ms / 1e3, "loss": loss}
+        for i, loss in enumerate(losses)
+    ]
+    for point in points:
+        point.update(accuracy=0.5, bytes_sent=None)
+    return {
+        "method": method,
+        "seed": int(seed or 1),
+        "points": points,
+        "final_loss": losses[-1],
+        "step_ms": step_ms,
+        "seconds": points[-1]["seconds"],
+        "bytes_source": "not known",
+        "parameters": 7,
+        "ranks_equal": True,
+    }
+
+
+def made_up(name: str, steps: int, every: int, **losses: tuple[float, ...]) -> proof_report.File:
+    setting = {
+        "task": "text",
+        "size": "tiny",
+        "data": "of the sky",
+        "ranks": 2,
+        "plan": {"steps": steps, "clip": 0.1},
+        "environment": {},
+        "torch": "9.9",
+        "device": "CPU",
+    }
+    runs = [training(one, every, its) for one, its in losses.items()]
+    return proof_report.File(name, setting, runs)
+
+
+def rows_of(report: str) -> dict[str, list[str]]:
+    """The cells of all rows of all tables, by the first; of the last such row."""
+    lines = [line.strip("| ").split("|") for line in report.splitlines() if line.startswith("|")]
+    return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
+
+
+class Reports(unittest.TestCase):
+    """Of files whose numbers are easy to compute by hand."""
+
+    def setUp(self) -> None:
+        self.short = made_up("short.json", 100, 50, dense_1=(4.0, 2.0, 1.0), dense_2=(4.0, 3.0, 2.0))
+        sparse = {"topka": (4.0, 1.6, 1.5, 1.2), "oktopk": (4.0, 3.5, 3.0, 2.5)}
+        self.long = made_up("long.json", 300, 100, **sparse)
+
+    def test_dense_of_another_file(self) -> None:
+        found = proof_report.report(self.long, self.short)
+        rows = rows_of(found)
+        self.assertEqual(rows["topka, seed 1"][2:4], ["inside", "step 200, 0.2 s"])
+        self.assertEqual(rows["oktopk, seed 1"][2:4], ["outside: 0.5000 above", "never"])
+        for line in (
+            "Judged by dense of short.json: 2 ranks of CPU, torch 9.9, no NCCL variables; steps 100, "
+            "clip 0.1.\n",
+            "* dense: mean 1.5000, spread 1.0000 to 2.0000",
+            "* topka: inside; 2.00 x dense's speed",
+        ):
+            self.assertIn(line, found)
+
+    def test_a_report_of_one_file_is_judged_by_itself(self) -> None:
+        found = proof_report.report(self.short, self.short)
+        self.assertNotIn("Judged by", found)
+        self.assertEqual(rows_of(found)["dense, seed 1"][2:4], ["", "step 100, 0.2 s"])
+        self.assertIn("nothing is judged", proof_report.report(self.long, self.long))
+
+    def test_dense_of_another_network(self) -> None:
+        self.short.setting["environment"] = {"NCCL_NET": "Socket", "NCCL_P2P_DISABLE": "1"}
+        found = proof_report.report(self.long, self.short)
+        self.assertIn("NCCL_NET=Socket NCCL_P2P_DISABLE=1; steps 100", found)
+        self.assertIn(" Its times are not of here.", found)
+
+    def test_dense_of_another_task(self) -> None:
+        for key, other in (("task", "digits"), ("size", "full"), ("data", "of seas"), ("ranks", 4)):
+            file = self.short._replace(setting={**self.short.setting, key: other})
+            with self.assertRaisesRegex(
+                SystemExit, f"^short.json and long.json do not fit: other {key}$"
+            ):
+                proof_report.report(self.long, file)

@@ -1,16 +1,54 @@
 #!/usr/bin/env python3
-"""What a file of proof.py says, in words and a table: proof_report.py text.json [...]
+"""What a file of proof.py says, in words and a table.
+
+    python proof_report.py text.json
+    python proof_report.py text-3000.json --dense text.json       # judged by the dense of another file
 
 The final losses of `dense` with several seeds are the yardstick: their mean, and their spread, which is
 from the lowest to the highest. Another method is inside it, above it (worse) or below it (better).
 "reaches" is the first validation at which a method's loss was at most the mean of dense.
 """
 
+import argparse
 import json
 import statistics
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+
+
+class File(NamedTuple):
+    """Of proof.py."""
+
+    name: str
+    setting: dict[str, Any]
+    runs: list[dict[str, Any]]
+
+
+def read(path: Path) -> File:
+    return File(path.name, **json.loads(path.read_text()))
+
+
+def check(file: File, other: File, *keys: str) -> None:
+    """Refuse two files that differ in these settings."""
+    differ = [key for key in keys if file.setting[key] != other.setting[key]]
+    if differ:
+        raise SystemExit(f"{other.name} and {file.name} do not fit: other {', '.join(differ)}")
+
+
+def place_of(file: File) -> str:
+    """What times depend on."""
+    setting = file.setting
+    network = " ".join(f"{key}={value}" for key, value in setting["environment"].items())
+    return (
+        f"{setting['ranks']} ranks of {setting['device']}, torch {setting['torch']}, "
+        f"{network or 'no NCCL variables'}"
+    )
+
+
+def plan_of(file: File) -> str:
+    plan = file.setting["plan"]
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plan.items())
 
 
 class Dense(NamedTuple):
@@ -114,10 +152,19 @@ def table(rows: list[list[str]]) -> list[str]:
     ]
 
 
+def judged_by(file: File, by: File) -> list[str]:
+    """Which dense, if it is not the file's own."""
+    if by is file:
+        return []
+    place = place_of(by)
+    beware = "" if place == place_of(file) else " Its times are not of here."
+    return [f"Judged by dense of {by.name}: {place}; {plan_of(by)}.{beware}", ""]
+
+
 def verdicts(runs: list[dict[str, Any]], dense: Dense | None) -> list[str]:
     """Who is inside the spread, and who is not."""
     if dense is None:
-        return ["dense has fewer than two seeds here: nothing is judged."]
+        return ["dense has fewer than two seeds: nothing is judged."]
     lines = [
         f"dense: mean {dense.mean:.4f}, spread {dense.low:.4f} to {dense.high:.4f}, standard "
         f"deviation {dense.deviation:.4f}, {dense.seeds} seeds, {dense.step_ms:.2f} ms a step"
@@ -130,29 +177,35 @@ def verdicts(runs: list[dict[str, Any]], dense: Dense | None) -> list[str]:
     return lines
 
 
-def report(file: dict[str, Any]) -> str:
-    setting, runs = file["setting"], file["runs"]
-    plan = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in setting["plan"].items())
-    network = " ".join(f"{key}={value}" for key, value in setting["environment"].items())
-    dense = dense_of(runs)
-    parameters = runs[0]["parameters"] if runs else 0
+def report(file: File, by: File) -> str:
+    """Judged by the dense of `by`, which may be the same file."""
+    check(file, by, "task", "size", "data", "ranks")
+    dense = dense_of(by.runs)
+    parameters = file.runs[0]["parameters"] if file.runs else 0
     return "\n".join(
         [
-            f"## {setting['task']}, {setting['ranks']} ranks of {setting['device']}, torch "
-            f"{setting['torch']}" + (f", {network}" if network else ""),
+            f"## {file.setting['task']}, {place_of(file)}",
             "",
-            f"{parameters:,} parameters; {setting['data']}; {plan}.",
+            f"{parameters:,} parameters; {file.setting['data']}; {plan_of(file)}.",
             "",
-            *table([row_of(run, dense) for run in runs]),
+            *table([row_of(run, dense) for run in file.runs]),
             "",
-            *(f"* {line}" for line in verdicts(runs, dense)),
+            *judged_by(file, by),
+            *(f"* {line}" for line in verdicts(file.runs, dense)),
             "",
         ]
     )
 
 
+def main(given: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--dense", type=Path, metavar="FILE", help="whose dense is the yardstick")
+    options = parser.parse_args(given)
+    for path in options.files:
+        file = read(path)
+        print(report(file, read(options.dense) if options.dense else file))
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        raise SystemExit(str(__doc__).splitlines()[0])
-    for name in sys.argv[1:]:
-        print(report(json.loads(Path(name).read_text())))
+    main(sys.argv[1:])
