@@ -1,5 +1,7 @@
 """The example `proof`, on CPUs and at tiny sizes: threads over host, processes over gloo."""
 
+import contextlib
+import io
 import json
 import os
 import socket
@@ -64,6 +66,11 @@ class Proof(unittest.TestCase):
         self.assertEqual([one.returncode for one in started], [0] * ranks, said)
         return said
 
+    def report(self, *options: str) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            proof_report.main([str(self.out), *options])
+        return said.getvalue()
+
     def rows(self) -> dict[tuple[str, int], Any]:
         runs = json.loads(self.out.read_text())["runs"]
         return {(run["method"], run["seed"]): run for run in runs}
@@ -95,12 +102,12 @@ class Proof(unittest.TestCase):
         self.assertEqual(dense["bytes_sent"], 60 * 4 * dense["parameters"])
         self.assertEqual(rows["ddp", 1]["bytes_sent"], dense["bytes_sent"])
         self.assertLess(10 * rows["topka-0.01", 1]["bytes_sent"], dense["bytes_sent"])
-        file = proof_report.read(self.out)
-        self.check_report(proof_report.report(file, file))
+        self.check_report(self.report("--dense", str(self.out), "--network", str(self.out)))
 
     def check_report(self, found: str) -> None:
         for line in (r"\| dense, seed 2 ", r"\| powersgd, seed 1 .* not known ", r"dense: mean \d",
-                     r"topka-0.01: (inside|outside)"):
+                     r"topka-0.01: (inside|outside)", r"Judged by dense of results.json",
+                     r"\| dense +\| 60 ", r"\| shared-0.01 +\| (30|60|never) "):
             self.assertRegex(found, line)
         self.assertNotIn(" NO ", found)
 
@@ -232,7 +239,7 @@ def made_up(name: str, steps: int, every: int, **losses: tuple[float, ...]) -> p
 
 def rows_of(report: str) -> dict[str, list[str]]:
     """The cells of all rows of all tables, by the first; of the last such row."""
-    lines = [line.strip("| ").split("|") for line in report.splitlines() if line.startswith("|")]
+    lines = [line[1:-1].split("|") for line in report.splitlines() if line.startswith("|")]
     return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
 
 
@@ -268,6 +275,46 @@ class Reports(unittest.TestCase):
         found = proof_report.report(self.long, self.short)
         self.assertIn("NCCL_NET=Socket NCCL_P2P_DISABLE=1; steps 100", found)
         self.assertIn(" Its times are not of here.", found)
+
+    def sockets(self, **step_ms: float) -> proof_report.File:
+        """A few steps of each method, over another network."""
+        file = made_up("sockets.json", 10, 5, **{name: (4.0, 3.9, 3.8) for name in step_ms})
+        for run, ms in zip(file.runs, step_ms.values()):
+            run["step_ms"] = ms
+        file.setting["environment"] = {"NCCL_NET": "Socket"}
+        return file
+
+    def test_times_over_another_network(self) -> None:
+        """Of one file: dense of 100 steps, and topka, which is there after 50."""
+        self.short.runs.append(training("topka", 50, (4.0, 1.5, 1.4)))
+        self.short.runs.append(training("bf16", 50, (4.0, 1.5, 1.4)))
+        network = self.sockets(dense_1=40.0, dense_2=60.0, topka=8.0, powersgd=1.0)
+        found = proof_report.report(self.short, self.short, network)
+        rows = rows_of(found)
+        self.assertEqual(rows["dense"], ["100", "2.00", "50.00", "0.2", "5.0"])
+        self.assertEqual(rows["topka"], ["50", "1.00", "8.00", "0.1", "0.4"])
+        self.assertFalse({"bf16", "powersgd"} & set(rows))
+        self.assertIn("Here: 2 ranks of CPU, torch 9.9, no NCCL variables. There, with the step times of "
+                      "sockets.json: 2 ranks of CPU, torch 9.9, NCCL_NET=Socket.\n", found)
+
+    def test_times_to_the_dense_of_another_file(self) -> None:
+        """Steps and times of dense here are of the yardstick, and there of the network's file."""
+        network = self.sockets(dense=50.0, topka=8.0, oktopk=9.0)
+        rows = rows_of(proof_report.report(self.long, self.short, network))
+        self.assertEqual(rows["dense"], ["100", "2.00", "50.00", "0.2", "5.0"])
+        self.assertEqual(rows["topka"], ["200", "1.00", "8.00", "0.2", "1.6"])
+        self.assertEqual(rows["oktopk"], ["never", "1.00", "9.00", "", ""])
+
+    def test_times_without_a_yardstick(self) -> None:
+        found = proof_report.report(self.long, self.long, self.sockets(topka=8.0))
+        self.assertIn("nothing is judged", found)
+        self.assertNotIn("Time to", found)
+
+    def test_times_of_another_task(self) -> None:
+        network = self.sockets(dense=50.0)
+        network.setting.update(task="digits", ranks=4)
+        with self.assertRaisesRegex(SystemExit, "^sockets.json and short.json .*: other task, ranks$"):
+            proof_report.report(self.short, self.short, network)
 
     def test_dense_of_another_task(self) -> None:
         for key, other in (("task", "digits"), ("size", "full"), ("data", "of seas"), ("ranks", 4)):

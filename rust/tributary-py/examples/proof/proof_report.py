@@ -2,7 +2,8 @@
 """What a file of proof.py says, in words and a table.
 
     python proof_report.py text.json
-    python proof_report.py text-3000.json --dense text.json       # judged by the dense of another file
+    python proof_report.py text-3000.json --dense text.json      # judged by the dense of another file
+    python proof_report.py text.json --network text-sockets.json # and its times over another network
 
 The final losses of `dense` with several seeds are the yardstick: their mean, and their spread, which is
 from the lowest to the highest. Another method is inside it, above it (worse) or below it (better).
@@ -87,11 +88,17 @@ def dense_of(runs: list[dict[str, Any]]) -> Dense | None:
     )
 
 
-def reaches(run: dict[str, Any], loss: float) -> str:
+def reached(run: dict[str, Any], loss: float) -> dict[str, Any] | None:
+    """The first validation with such a loss."""
     for point in run["points"]:
         if point["loss"] is not None and point["loss"] <= loss:
-            return f"step {point['step']}, {point['seconds']:.1f} s"
-    return "never"
+            return dict(point)
+    return None
+
+
+def reaches(run: dict[str, Any], loss: float) -> str:
+    point = reached(run, loss)
+    return "never" if point is None else f"step {point['step']}, {point['seconds']:.1f} s"
 
 
 def sent(run: dict[str, Any], since: int) -> str:
@@ -142,10 +149,10 @@ HEAD = [
 ]
 
 
-def table(rows: list[list[str]]) -> list[str]:
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
     """In Markdown, with columns that are even as text."""
-    widths = [max(map(len, column)) for column in zip(HEAD, *rows)]
-    lines = [HEAD, ["-" * width for width in widths], *rows]
+    widths = [max(map(len, column)) for column in zip(head, *rows)]
+    lines = [head, ["-" * width for width in widths], *rows]
     return [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"
         for line in lines
@@ -177,7 +184,55 @@ def verdicts(runs: list[dict[str, Any]], dense: Dense | None) -> list[str]:
     return lines
 
 
-def report(file: File, by: File) -> str:
+TIMES_HEAD = ["method", "steps", "step here, ms", "there, ms", "all here, s", "all there, s"]
+
+
+def time_row(method: str, steps: int | None, here: float, there: float) -> list[str]:
+    """Of so many steps, as if each took the milliseconds of the median one."""
+    times = ["", ""] if steps is None else [f"{steps * ms / 1e3:.1f}" for ms in (here, there)]
+    return [method, "never" if steps is None else str(steps), f"{here:.2f}", f"{there:.2f}", *times]
+
+
+def step_ms(file: File) -> dict[str, float]:
+    """Of each method, the median of its seeds."""
+    found: dict[str, list[float]] = {}
+    for run in file.runs:
+        found.setdefault(run["method"], []).append(run["step_ms"])
+    return {method: statistics.median(times) for method, times in found.items()}
+
+
+def time_rows(file: File, by: File, dense: Dense, network: File) -> list[list[str]]:
+    """Of dense with all its steps, and of the methods that `network` has, too."""
+    there, rows = step_ms(network), []
+    if "dense" in there:
+        steps = by.setting["plan"]["steps"]
+        rows.append(time_row("dense", steps, dense.step_ms, there["dense"]))
+    for run in file.runs:
+        method = run["method"]
+        if method != "dense" and method in there:
+            point = reached(run, dense.mean)
+            steps = None if point is None else point["step"]
+            rows.append(time_row(method, steps, run["step_ms"], there[method]))
+    return rows
+
+
+def times(file: File, by: File, network: File) -> list[str]:
+    """Until dense's mean final loss: here, and over another network."""
+    check(file, network, "task", "size", "ranks")
+    dense = dense_of(by.runs)
+    if dense is None:
+        return []
+    return [
+        "### Time to dense's mean final loss",
+        "",
+        f"Here: {place_of(file)}. There, with the step times of {network.name}: {place_of(network)}.",
+        "",
+        *table(TIMES_HEAD, time_rows(file, by, dense, network)),
+        "",
+    ]
+
+
+def report(file: File, by: File, network: File | None = None) -> str:
     """Judged by the dense of `by`, which may be the same file."""
     check(file, by, "task", "size", "data", "ranks")
     dense = dense_of(by.runs)
@@ -188,11 +243,12 @@ def report(file: File, by: File) -> str:
             "",
             f"{parameters:,} parameters; {file.setting['data']}; {plan_of(file)}.",
             "",
-            *table([row_of(run, dense) for run in file.runs]),
+            *table(HEAD, [row_of(run, dense) for run in file.runs]),
             "",
             *judged_by(file, by),
             *(f"* {line}" for line in verdicts(file.runs, dense)),
             "",
+            *([] if network is None else times(file, by, network)),
         ]
     )
 
@@ -201,10 +257,12 @@ def main(given: list[str]) -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--dense", type=Path, metavar="FILE", help="whose dense is the yardstick")
+    parser.add_argument("--network", type=Path, metavar="FILE", help="step times over another one")
     options = parser.parse_args(given)
+    network = read(options.network) if options.network else None
     for path in options.files:
         file = read(path)
-        print(report(file, read(options.dense) if options.dense else file))
+        print(report(file, read(options.dense) if options.dense else file, network))
 
 
 if __name__ == "__main__":
