@@ -15,19 +15,27 @@
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/conformance/cuda_peers.h"
 
-enum { CALLS = 100, WARMUP = 5, SAMPLES = 200, SAMPLES_MAX = 10000, MOST = 2 << 20 };
+enum {
+    CALLS = 100,
+    WARMUP = 5,
+    SAMPLES = 200,
+    SAMPLES_MAX = 10000,
+    MOST = 8 << 20,
+    USUAL = 2 << 20
+};
 
-static const size_t sizes[] = {1 << 10,   4 << 10,   16 << 10, 64 << 10,
-                               256 << 10, 512 << 10, 1 << 20,  MOST};
+static const size_t sizes[] = {1 << 10,   4 << 10, 16 << 10, 64 << 10, 256 << 10,
+                               512 << 10, 1 << 20, USUAL,    4 << 20,  MOST};
 
 static const struct kind {
     const char *name, *collective;
     enum tri_push_kind kind;
-} kinds[] = {{"allreduce", "allreduce", TRI_PUSH_ALLREDUCE},
-             {"two shot", "allreduce", TRI_PUSH_TWO_SHOT},
-             {"reduce_scatter", "reduce_scatter", TRI_PUSH_REDUCE_SCATTER},
-             {"allgather", "allgather", TRI_PUSH_ALLGATHER},
-             {"broadcast", "broadcast", TRI_PUSH_BROADCAST}};
+    size_t most; /* bytes */
+} kinds[] = {{"allreduce", "allreduce", TRI_PUSH_ALLREDUCE, USUAL},
+             {"two shot", "allreduce", TRI_PUSH_TWO_SHOT, MOST},
+             {"reduce_scatter", "reduce_scatter", TRI_PUSH_REDUCE_SCATTER, USUAL},
+             {"allgather", "allgather", TRI_PUSH_ALLGATHER, USUAL},
+             {"broadcast", "broadcast", TRI_PUSH_BROADCAST, USUAL}};
 
 struct benched {
     const struct kind *kind;
@@ -148,7 +156,7 @@ static size_t bench_kind(const struct bench *bench, struct benched *b, size_t ki
         b->buffers[rank].collective = bench_collective_find(kinds[kind].collective);
         fill_rank(bench, rank, &b->buffers[rank]);
     }
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= kinds[kind].most; i++)
         wrong += bench_size(bench, b, sizes[i], samples);
     return wrong;
 }

@@ -94,13 +94,14 @@
  *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are on GPUs of one host that reach each other's
  *  memory, and all in one process or each in a process of its own, kernels of the library serve small
  *  allreduces, reduce_scatters, allgathers and broadcasts: each rank stores its part straight into memory
- *  of its peers. That serves lists, averages and the barrier, too, whose messages are small enough:
- *  allreduces up to 1 MiB with 2 GPUs over NVLink, 512 KiB with 3 or 4, 256 KiB with more, 64 KiB over
- *  PCI Express, half of that for f64 and integers. What a rank sends to each other one in a
- *  reduce_scatter may be as much, in an allgather or a broadcast half as much, whatever its type; with
- *  more than 4 GPUs that is for all other ranks together. 2 GPUs go up to 2 MiB between processes, and
- *  if `peer_bytes` has 24 MiB; with less than the default there may be room for less. Any buffer will
- *  do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls, several in one
+ *  of its peers, or of a larger allreduce first a share of it into each peer's, which reduces that and
+ *  stores the result. That serves lists, averages and the barrier, too, whose messages are small enough:
+ *  allreduces up to 1 MiB with 2 to 4 GPUs over NVLink, 512 KiB with more, 64 KiB over PCI Express, half of
+ *  that for f64 and integers. What a rank sends to each other one in a reduce_scatter may be 1 MiB with 2
+ *  GPUs over NVLink, 512 KiB with 3 or 4, 256 KiB for all others together with more; in an allgather or a
+ *  broadcast half as much, whatever its type. 2 to 4 GPUs go up to 2 MiB in an allreduce, and 2 in all of
+ *  these, between processes, and if `peer_bytes` has 24 MiB; with less than the default there may be room
+ *  for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls, several in one
  *  batch, sends and receives, and communicators that were adopted, or split from such. Every rank
  *  reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG is the sum divided
  *  by the number of ranks; copies keep every bit. When the communicator is made, every pair of GPUs is
@@ -1000,7 +1001,7 @@ typedef int32_t trib_variant;
 enum {
     TRIB_VARIANT_AUTO = 0,     /**< by a fixed table: what PEERS says */
     TRIB_VARIANT_NCCL = 1,     /**< NCCL */
-    TRIB_VARIANT_PUSH = 2,     /**< each rank stores its part into its peers; sizes as PEERS says */
+    TRIB_VARIANT_PUSH = 2,     /**< each rank stores into its peers' memory; sizes as PEERS says */
     TRIB_VARIANT_ONE_SHOT = 3, /**< each rank reads the parts of all where they lie; not in place */
     TRIB_VARIANT_TWO_SHOT = 4  /**< each rank reads its share of all parts, and writes it to all */
 };

@@ -5,8 +5,13 @@
 #include "csrc/nccl/push_inside.h"
 #include "kernels/cuda/kernels_cuda.h"
 
-/* Of other kinds it means nothing. A copy is of bytes. */
-static struct tri_push job_of(const struct tri_call *call)
+static size_t chunks_of(const struct tri_push *job)
+{
+    return tri_push_chunks(job->count, job->dtype);
+}
+
+/* Of kinds that push has no kernel for it means nothing. A copy is of bytes. */
+static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri_call *call)
 {
     static const enum tri_push_kind kinds[TRI_KINDS] = {
         [TRI_ALLREDUCE] = TRI_PUSH_ALLREDUCE,
@@ -16,20 +21,26 @@ static struct tri_push job_of(const struct tri_call *call)
     };
     const enum tri_push_kind kind = kinds[call->kind];
     const bool copies = tri_push_copies(kind);
-    return (struct tri_push){.count = call->count * (copies ? trib_dtype_size(call->dtype) : 1),
-                             .dtype = copies ? TRIB_U8 : call->dtype,
-                             .op = call->op,
-                             .kind = kind,
-                             .root = call->peer};
+    struct tri_push job = {.count = call->count * (copies ? trib_dtype_size(call->dtype) : 1),
+                           .dtype = copies ? TRIB_U8 : call->dtype,
+                           .op = call->op,
+                           .kind = kind,
+                           .root = call->peer,
+                           .size = push->size,
+                           .capacity = push->capacity};
+    if (kind == TRI_PUSH_ALLREDUCE && chunks_of(&job) > push->most.one_shot)
+        job.kind = TRI_PUSH_TWO_SHOT;
+    return job;
 }
 
-/* In chunks, what a call has of what push is for (ahead_bytes): what a rank sends to each peer. With more
- * ranks than it was measured with, all that it sends, but for allreduces. */
-static size_t weight_of(const struct tri_call *call, int32_t size)
+/* Is push ahead? Of other kinds than allreduces what a rank sends to each peer counts; with more ranks than
+ * it was measured with, all that it sends. */
+static bool is_small(const struct tri_nccl_push *push, const struct tri_push *job)
 {
-    const struct tri_push job = job_of(call);
-    return tri_push_chunks(job.count, job.dtype) *
-           (call->kind == TRI_ALLREDUCE || size <= TRI_NCCL_MEASURED ? 1 : (size_t)size - 1);
+    if (job->kind == TRI_PUSH_ALLREDUCE || job->kind == TRI_PUSH_TWO_SHOT)
+        return chunks_of(job) <= push->most.two_shot;
+    return chunks_of(job) * (push->size <= TRI_NCCL_MEASURED ? 1 : (size_t)push->size - 1) <=
+           push->most.others;
 }
 
 static bool has_kernel(const struct tri_call *call)
@@ -44,9 +55,11 @@ static bool has_kernel(const struct tri_call *call)
 bool tri_nccl_push_serves(const struct tri_call *call)
 {
     const struct tri_nccl_push *push = call->transport->push;
-    return push != NULL && has_kernel(call) && call->count > 0 &&
-           call->count <= push->capacity * TRI_PUSH_CHUNK &&
-           weight_of(call, push->size) <= push->capacity;
+    if (push == NULL || !has_kernel(call) || call->count == 0 ||
+        call->count > push->capacity * TRI_PUSH_CHUNK * TRI_PUSH_RANKS)
+        return false; /* no product below overflows */
+    const struct tri_push job = job_of(push, call);
+    return is_small(push, &job) && tri_push_slot_chunks(&job) <= push->capacity;
 }
 
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank, enum tri_nccl_lane lane)
@@ -62,11 +75,9 @@ trib_status tri_nccl_push_launch(const void *of, int32_t rank, enum tri_nccl_lan
     const struct tri_nccl_push *push = of;
     const struct tri_push_rank here = {call->send, call->recv, &push->own[rank][lane].control,
                                        rank};
-    struct tri_push job = job_of(call);
+    struct tri_push job = job_of(push, call);
     job.here = &here;
     job.n = 1;
-    job.size = push->size;
-    job.capacity = push->capacity;
     job.abort_flag = abort_flag;
     job.patience_ns = patience_ns;
     for (int32_t i = 0; i < push->size; i++)

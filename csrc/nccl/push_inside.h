@@ -28,12 +28,20 @@ struct tri_nccl_push_own {
     float received[TRI_NCCL_TRIED];
 };
 
+/* The most that push serves, in chunks. */
+struct tri_nccl_push_most {
+    size_t one_shot; /* an allreduce in one shot, */
+    size_t two_shot; /* and in two */
+    size_t others;   /* other kinds: what a rank sends to each peer */
+};
+
 struct tri_nccl_pull;
 struct tri_nccl_push {
     struct tri_nccl_peer_memory scratch[TRI_PUSH_RANKS]; /* one lane's behind the other's */
     struct tri_nccl_push_own *own[TRI_PUSH_RANKS];       /* of each lane */
     int32_t size;
-    size_t capacity;            /* chunks of a slot, and the most that a call may have */
+    size_t capacity; /* chunks of a slot */
+    struct tri_nccl_push_most most;
     struct tri_nccl_pull *pull; /* NULL: there is none */
 };
 
@@ -62,7 +70,7 @@ tri_nccl_launch tri_nccl_push_launch;
 /* The rank's device becomes current. */
 bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank);
 
-/* Set the capacity of a push of push->size ranks whose scratch takes at most `budget` bytes of a device;
+/* Set the capacity and the limits of a push of push->size ranks whose scratch takes at most `budget` bytes of a device;
  * `nvlink`: between every two of them. Returns the size of the scratch of a rank, a multiple of
  * `granularity`; 0: nothing fits. */
 size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, size_t budget,

@@ -9,7 +9,7 @@
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
 
-enum { KIB = 1024 };
+enum { CHUNKS_A_KIB = 1024 / TRI_PUSH_CHUNK };
 
 bool tri_nccl_push_forbidden(void)
 {
@@ -18,17 +18,33 @@ bool tri_nccl_push_forbidden(void)
 
 /* ------------------------------------------------------------------------------------- what fits */
 
-/* Up to how many bytes an allreduce by push is ahead of NCCL: a rank sends all of its part to each peer, so
- * the fewer the more there are. Of the other kinds it is what a rank sends to each peer, with more ranks than
- * were measured to all of them, and a copy sends twice its bytes. Measured with 2 and 4 GPUs over NVLink; the
- * rest is estimates that err towards NCCL. */
-static size_t ahead_bytes(int32_t size, bool nvlink)
+/* Up to how many KiB push is ahead of NCCL: an allreduce in one shot, which is ahead of two shots so far (a rank
+ * sends all of its part to each peer: the fewer bytes the more there are), in two shots, and other kinds. A copy
+ * sends twice its bytes. Measured over NVLink with 2 and 4 GPUs; the rest is estimates that err towards NCCL. */
+static struct tri_nccl_push_most ahead_kib(int32_t size, bool nvlink)
 {
+    static const struct tri_nccl_push_most by_size[TRI_NCCL_MEASURED + 1] = {
+        [2] = {768, 2048, 2048}, [3] = {384, 2048, 512}, [4] = {256, 2048, 512}};
     if (!nvlink)
-        return (size_t)64 * KIB;
-    return size == 2                   ? (size_t)2048 * KIB
-           : size <= TRI_NCCL_MEASURED ? (size_t)512 * KIB
-                                       : (size_t)256 * KIB;
+        return (struct tri_nccl_push_most){64, 64, 64};
+    return size <= TRI_NCCL_MEASURED ? by_size[size] : (struct tri_nccl_push_most){128, 512, 256};
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t largest(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Chunks of a slot with which nothing has another limit. Two shots take two shares of it. */
+static size_t enough_chunks(const struct tri_nccl_push_most *most, int32_t size)
+{
+    const size_t share = (most->two_shot + (size_t)size - 1) / (size_t)size;
+    return largest(largest(most->one_shot, most->others), 2 * share);
 }
 
 static size_t round_up(size_t bytes, size_t to)
@@ -41,8 +57,13 @@ size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, siz
 {
     const size_t lanes_bytes = TRI_NCCL_LANES * tri_push_scratch_bytes(push->size, 1);
     const size_t fits = budget / granularity * granularity / lanes_bytes;
-    const size_t ahead = ahead_bytes(push->size, nvlink) / TRI_PUSH_CHUNK;
-    push->capacity = fits < ahead ? fits : ahead;
+    const struct tri_nccl_push_most kib = ahead_kib(push->size, nvlink);
+    struct tri_nccl_push_most *most = &push->most;
+    most->one_shot = kib.one_shot * CHUNKS_A_KIB;
+    most->two_shot = kib.two_shot * CHUNKS_A_KIB;
+    most->others = kib.others * CHUNKS_A_KIB;
+    push->capacity = least(fits, enough_chunks(most, push->size));
+    most->one_shot = least(most->one_shot, push->capacity);
     return round_up(push->capacity * lanes_bytes, granularity);
 }
 

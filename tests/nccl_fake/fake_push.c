@@ -26,6 +26,7 @@ struct part {
 static struct fake_meeting *calls;
 static uint64_t hurry = 1;
 static enum fake_pushing pushing;
+static enum tri_push_kind newest;
 static long launches, done, failing = -1; /* guarded by fake_lock, as all here */
 
 void fake_push_as(enum fake_pushing how)
@@ -55,6 +56,14 @@ long fake_pushes(void)
     const long n = done;
     pthread_mutex_unlock(&fake_lock);
     return n;
+}
+
+enum tri_push_kind fake_push_kind(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    const enum tri_push_kind kind = newest;
+    pthread_mutex_unlock(&fake_lock);
+    return kind;
 }
 
 static const struct part *part_of(const struct fake_meeting *call, int rank)
@@ -128,13 +137,14 @@ static void perform(struct fake_meeting *call)
     }
     job.here = here;
     job.n = (size_t)job.size;
-    if (tri_push_chunks(job.count, job.dtype) > job.capacity)
+    if (tri_push_slot_chunks(&job) > job.capacity)
         fake_die("a push does not fit into its slots");
     if ((job.count > LONG ? perform_long(&job) : tri_kernels_cpu.push(&job, NULL)) != TRIB_OK)
         fake_die("the CPU's push fails");
     if (pushing == FAKE_PUSH_GARBLES)
         *(char *)here[job.size - 1].recv ^= 1;
     call->done = true;
+    newest = job.kind;
     done++;
 }
 

@@ -10,6 +10,8 @@ trib_status fake_push(const struct tri_push *job, trib_stream stream);
  * ranks that were launched or captured. */
 long fake_pushes(void);
 long fake_push_launches(void);
+/* Of the newest call that all ranks have made. */
+enum tri_push_kind fake_push_kind(void);
 
 /* From now on what a rank stores in another one's memory is lost, or the last rank has a wrong result. Who
  * has no patience for ever gives up at once. */

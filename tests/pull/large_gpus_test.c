@@ -1,5 +1,5 @@
-/* Large allreduces through the library, on 2 to 4 GPUs of this process, as pull serves them: next to the
- * limits, from every kind of memory, on two streams, captured, in lists, and while they are aborted. */
+/* Large allreduces through the library, on 2 to 4 GPUs of this process, as push in two shots and pull serve
+ * them: next to the limits, from every kind of memory, on two streams, captured, in lists, and while they are aborted. */
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -151,9 +151,11 @@ static void one_size(struct large *l, size_t count, size_t shift, bool in_place)
 
 static void sizes(struct large *l)
 {
-    static const size_t counts[] = {MIB / 8 - 1, MIB / 8,     MIB / 8 + 1,  MIB / 4 - 1,
-                                    MIB / 4,     MIB / 4 + 1, MIB / 2 + 1,  1000003,
-                                    4 * MIB - 1, 4 * MIB,     MOST / 4 - 16};
+    /* Push in one shot, in two from 256, 384 or 768 KiB on, and pull. */
+    static const size_t counts[] = {MIB / 16,    MIB / 16 + 1, 3 * MIB / 32 + 1, MIB / 8 - 1,
+                                    MIB / 8,     MIB / 8 + 1,  200003,           MIB / 4 - 4,
+                                    MIB / 4 - 1, MIB / 4,      MIB / 4 + 1,      MIB / 2 + 1,
+                                    1000003,     4 * MIB - 1,  4 * MIB,          MOST / 4 - 16};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (l->team.size > 2 && counts[i] > MOST_OF_MANY / sizeof(float))
             continue; /* NCCL's, which would want a thread for each rank */

@@ -355,7 +355,7 @@ pub struct trib_variant(pub i32);
 pub const TRIB_VARIANT_AUTO: trib_variant = trib_variant(0);
 #[doc = " NCCL"]
 pub const TRIB_VARIANT_NCCL: trib_variant = trib_variant(1);
-#[doc = " each rank stores its part into its peers; sizes as PEERS says"]
+#[doc = " each rank stores into its peers' memory; sizes as PEERS says"]
 pub const TRIB_VARIANT_PUSH: trib_variant = trib_variant(2);
 #[doc = " each rank reads the parts of all where they lie; not in place"]
 pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);

@@ -13,24 +13,54 @@ static bool sum_all(const struct push_ranks *ranks, trib_group *group, size_t co
                                          count, dtype, TRIB_SUM, ranks->streams));
 }
 
-/* `limit` bytes of elements are pushed, half of that of those whose granules are wide, and one element
- * more is pulled, or NCCL's. */
-static void check_limit(struct push_ranks *ranks, trib_group *group, size_t limit, bool pulls,
-                        trib_dtype dtype)
+struct limits {
+    const char *name;
+    int size;
+    uint64_t peer_bytes; /* 0: the default, with which up to 4 ranks over NVLink have pull */
+    bool nvlink;
+    size_t slot, one_shot, bytes; /* of a slot; the most of an allreduce in one shot, and at all */
+};
+
+static bool has_pull(const struct limits *limits)
 {
-    (void)large_counts(ranks, -1, -1, -1, -1);
-    const size_t most = limit / (tri_push_is_wide(dtype) ? 2 : 1) / trib_dtype_size(dtype);
-    push_fill(ranks, dtype, most);
-    if (!sum_all(ranks, group, most, dtype))
-        return;
-    for (int rank = 0; rank < ranks->size; rank++) {
-        CHECK_OK(trib_stream_wait(ranks->devices[rank], ranks->streams[rank]));
-        CHECK(push_holds(ranks, rank, dtype, most, 1));
-    }
-    CHECK_MSG(large_counts(ranks, 0, 1, 0, 0), "%zu of %s", most, trib_dtype_name(dtype));
-    (void)sum_all(ranks, group, most + 1, dtype);
+    return limits->peer_bytes == 0 && limits->size <= 4 && limits->nvlink;
+}
+
+static void wait_all(const struct push_ranks *ranks)
+{
     for (int rank = 0; rank < ranks->size; rank++)
         CHECK_OK(trib_stream_wait(ranks->devices[rank], ranks->streams[rank]));
+}
+
+/* So many elements are pushed, and by that kind. */
+static void check_pushed(struct push_ranks *ranks, trib_group *group, size_t count,
+                         trib_dtype dtype, enum tri_push_kind kind)
+{
+    push_fill(ranks, dtype, count);
+    if (!sum_all(ranks, group, count, dtype))
+        return;
+    wait_all(ranks);
+    for (int rank = 0; rank < ranks->size; rank++)
+        CHECK(push_holds(ranks, rank, dtype, count, 1));
+    CHECK_MSG(large_counts(ranks, 0, 1, 0, 0) && fake_push_kind() == kind, "%zu of %s", count,
+              trib_dtype_name(dtype));
+}
+
+/* The most is half of that of types whose granules are wide; one element more is pulled, or NCCL's. */
+static void check_limit(struct push_ranks *ranks, trib_group *group, const struct limits *limits,
+                        trib_dtype dtype)
+{
+    const size_t element = trib_dtype_size(dtype) * (tri_push_is_wide(dtype) ? 2 : 1);
+    const size_t one_shot = limits->one_shot / element, most = limits->bytes / element;
+    const bool pulls = has_pull(limits);
+    (void)large_counts(ranks, -1, -1, -1, -1);
+    check_pushed(ranks, group, one_shot, dtype, TRI_PUSH_ALLREDUCE);
+    if (most > one_shot) {
+        check_pushed(ranks, group, one_shot + 1, dtype, TRI_PUSH_TWO_SHOT);
+        check_pushed(ranks, group, most, dtype, TRI_PUSH_TWO_SHOT);
+    }
+    (void)sum_all(ranks, group, most + 1, dtype);
+    wait_all(ranks);
     CHECK_MSG(large_counts(ranks, pulls ? 0 : ranks->size, 0, pulls, 0), "%zu of %s", most + 1,
               trib_dtype_name(dtype));
 }
@@ -42,12 +72,13 @@ static uint64_t device_bytes(const struct push_ranks *ranks, int rank)
     return memory.peer_bytes;
 }
 
-/* Two lanes of two buffers of `limit` bytes for each rank, rounded up, 8 MiB for pull, and little else;
- * `before` it was there. */
-static void check_memory(const struct push_ranks *ranks, trib_group *group, size_t limit,
-                         bool pulls, uint64_t before)
+/* Two lanes of two buffers of a slot for each rank, rounded up, 8 MiB for pull, and little else; `before` it
+ * was there. */
+static void check_memory(const struct push_ranks *ranks, trib_group *group,
+                         const struct limits *limits, uint64_t before)
 {
-    const size_t scratch = 4 * limit * (size_t)ranks->size + (pulls ? 8192 * KIB : 0);
+    const size_t scratch =
+        4 * limits->slot * (size_t)ranks->size + (has_pull(limits) ? 8192 * KIB : 0);
     for (int rank = 0; rank < ranks->size; rank++) {
         trib_memory memory = TRIB_MEMORY_INIT;
         CHECK_OK(trib_comm_memory(&memory, trib_group_comm(group, rank)));
@@ -58,24 +89,22 @@ static void check_memory(const struct push_ranks *ranks, trib_group *group, size
     }
 }
 
-/* With the default of `peer_bytes` up to 4 ranks over NVLink have pull. */
-static void limit(const char *name, int size, uint64_t peer_bytes, bool nvlink, size_t bytes)
+static void check(const struct limits *limits)
 {
-    const bool pulls = peer_bytes == 0 && size <= 4 && nvlink;
     struct push_ranks ranks;
     trib_group *group = NULL;
     trib_options options = TRIB_OPTIONS_INIT;
     options.backend = "nccl";
-    options.peer_bytes = peer_bytes;
-    push_begin(name);
-    if (push_open(&ranks, size, bytes + 8,
+    options.peer_bytes = limits->peer_bytes;
+    push_begin(limits->name);
+    if (push_open(&ranks, limits->size, limits->bytes + 8,
                   NULL)) { /* its communicators have buffers of their own */
         const uint64_t before = device_bytes(&ranks, 0);
-        fake_reach(true, nvlink);
-        if (CHECK_OK(trib_group_create(&group, NULL, size, &options))) {
-            check_memory(&ranks, group, bytes, pulls, before);
+        fake_reach(true, limits->nvlink);
+        if (CHECK_OK(trib_group_create(&group, NULL, limits->size, &options))) {
+            check_memory(&ranks, group, limits, before);
             for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-                check_limit(&ranks, group, bytes, pulls, dtypes[i]);
+                check_limit(&ranks, group, limits, dtypes[i]);
         }
         CHECK_OK(trib_group_destroy(group));
         CHECK(device_bytes(&ranks, 0) == before);
@@ -84,24 +113,34 @@ static void limit(const char *name, int size, uint64_t peer_bytes, bool nvlink, 
     push_end();
 }
 
-/* A chunk of the payload takes 64 bytes a rank: two lanes of two buffers. */
-static size_t chunks_in(size_t bytes, int size)
+/* A slot of so much scratch: two lanes of two buffers have one for each rank. */
+static size_t slot_in(size_t bytes, int size)
 {
-    return bytes / 64 / (size_t)size;
+    return bytes / 4 / TRI_PUSH_CHUNK / (size_t)size * TRI_PUSH_CHUNK;
+}
+
+/* Two shots take two shares of a slot. */
+static size_t in_two_shots(size_t slot, int size)
+{
+    return slot / 2 / TRI_PUSH_CHUNK * TRI_PUSH_CHUNK * (size_t)size;
 }
 
 void push_limits(void)
 {
-    const size_t unit = FAKE_GRANULARITY;
-    limit("2 ranks", 2, 0, true, (size_t)1024 * KIB);
-    limit("2 ranks, push alone", 2, PUSH_ROOM, true,
-          TRI_PUSH_CHUNK * chunks_in(16384 * KIB - unit, 2));
-    limit("3 ranks", 3, 0, true, (size_t)512 * KIB);
-    limit("4 ranks", 4, 0, true, (size_t)512 * KIB);
-    limit("8 ranks", 8, 0, true, (size_t)256 * KIB);
-    limit("PCI Express", 2, 0, false, (size_t)64 * KIB);
-    limit("2 ranks, less memory", 2, 3 * unit + 5, true, TRI_PUSH_CHUNK * chunks_in(3 * unit, 2));
-    limit("3 ranks, less memory", 3, 2 * unit, true, TRI_PUSH_CHUNK * chunks_in(2 * unit, 3));
-    limit("8 ranks, of the coarsest granularity", 8, 3 * unit, true,
-          TRI_PUSH_CHUNK * chunks_in(2 * unit, 8));
+    const size_t unit = FAKE_GRANULARITY, room = (size_t)8192 * KIB;
+    const size_t alone = slot_in(16384 * KIB - unit, 2), few2 = slot_in(3 * unit, 2);
+    const size_t slot3 = slot_in(room, 3), few3 = slot_in(2 * unit, 3), few8 = slot_in(2 * unit, 8);
+    const struct limits all[] = {
+        {"2 ranks", 2, 0, true, 1024 * KIB, 768 * KIB, 1024 * KIB},
+        {"2 ranks, push alone", 2, PUSH_ROOM, true, alone, 768 * KIB, alone},
+        {"3 ranks", 3, 0, true, slot3, 384 * KIB, in_two_shots(slot3, 3)},
+        {"4 ranks", 4, 0, true, 512 * KIB, 256 * KIB, 1024 * KIB},
+        {"8 ranks", 8, 0, true, 256 * KIB, 128 * KIB, 512 * KIB},
+        {"PCI Express", 2, 0, false, 64 * KIB, 64 * KIB, 64 * KIB},
+        {"2 ranks, less memory", 2, 3 * unit + 5, true, few2, few2, few2},
+        {"3 ranks, less memory", 3, 2 * unit, true, few3, few3, in_two_shots(few3, 3)},
+        {"8 ranks, of the coarsest granularity", 8, 3 * unit, true, few8, few8,
+         in_two_shots(few8, 8)}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        check(&all[i]);
 }
