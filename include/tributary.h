@@ -96,12 +96,12 @@
  *  allreduces, reduce_scatters, allgathers and broadcasts: each rank stores its part straight into memory
  *  of its peers, or of a larger allreduce first a share of it into each peer's, which reduces that and
  *  stores the result. That serves lists, averages and the barrier, too, whose messages are small enough:
- *  allreduces up to 1 MiB with 2 to 4 GPUs over NVLink, 512 KiB with more, 64 KiB over PCI Express, half of
- *  that for f64 and integers. What a rank sends to each other one in a reduce_scatter may be 1 MiB with 2
+ *  allreduces up to 1 MiB with 2 to 4 GPUs over NVLink, 2 MiB between processes, 512 KiB with more GPUs,
+ *  64 KiB over PCI Express, half of that for f64 and integers. What a rank sends to each other one in a reduce_scatter may be 1 MiB with 2
  *  GPUs over NVLink, 512 KiB with 3 or 4, 256 KiB for all others together with more; in an allgather or a
- *  broadcast half as much, whatever its type. 2 to 4 GPUs go up to 2 MiB in an allreduce, and 2 in all of
- *  these, between processes, and if `peer_bytes` has 24 MiB; with less than the default there may be room
- *  for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls, several in one
+ *  broadcast half as much, whatever its type. An allreduce takes eight times its bytes of `peer_bytes`,
+ *  of which larger ones have 8 MiB (see below): with more than the default it may be 2 MiB with 2 GPUs,
+ *  and 8 MiB with 3 or 4; with less there may be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls, several in one
  *  batch, sends and receives, and communicators that were adopted, or split from such. Every rank
  *  reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG is the sum divided
  *  by the number of ranks; copies keep every bit. When the communicator is made, every pair of GPUs is
@@ -1516,8 +1516,8 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  *   trib_reducer_finish(reducer, stream);      then later work on `stream` sees the averages
  *
  * BUCKETS. Gradients of one type share buckets, in the order in which they are passed: pass them in
- * the order in which the backward pass makes them, or let the first step show it
- * (TRIB_REDUCER_LEARN_ORDER). The first bucket and the last are small, and those between them as few
+ * the order in which the backward pass makes them, say it (options.order), or let the first step show
+ * it (TRIB_REDUCER_LEARN_ORDER). The first bucket and the last are small, and those between them as few
  * and as even as they can be. The reducer queues a bucket, on a stream of its own, when all gradients
  * in it are ready and the buckets before it are queued; so all ranks queue the same buckets in the
  * same order. No call waits for a device (but with TRIB_MATCH the ranks compare every bucket first).
@@ -1529,8 +1529,14 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * their trib_reducer_ready on: nothing is copied, and after such a step they are undefined; with
  * TRIB_REDUCER_TWINS too they are as they were.
  *
- * A gradient that is not ready at the finish counts as 0, and gets the average as all do (a view of
- * it becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
+ * IN PLACE. With TRIB_REDUCER_IN_PLACE the gradients lie in buckets of the caller's, as those of
+ * PyTorch's DDP do: gradients of one type that follow each other in the order above, and lie one right
+ * behind the other in memory, are a bucket, whatever its size, on all ranks alike. They are reduced
+ * where they are, as views are; after a step that is not applied they are 0, or, if the communicator
+ * has ended, undefined.
+ *
+ * A gradient that is not ready at the finish counts as 0, and gets the average as all do (one that is
+ * reduced where it lies becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
  * passes, call ready and finish for the last one only.
  *
  * WEIGHTS. With options.device_weight, on all ranks or on none, gradients become weighted averages,
@@ -1546,7 +1552,7 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * of each bucket the largest entries are sent, and the rest stays as its residual. What is said of
  * states holds, momentum included, but that the decision is one for all buckets: if a value of one
  * bucket is not finite, no gradient is written on any rank (views without TRIB_REDUCER_TWINS are
- * undefined then), and no residual and no velocity changes; trib_reducer_status returns
+ * undefined then, and gradients in place 0), and no residual and no velocity changes; trib_reducer_status returns
  * TRIB_ERR_NON_FINITE, and the communicator stays usable. (Thresholds
  * and schedules of the other buckets have moved on, on all ranks alike.) A gradient that is not
  * ready counts as 0: its residual takes part. Algorithms that wait for the stream in a call, see
@@ -1581,7 +1587,11 @@ enum {
      *  states. If a rank has no memory for it, the order stays (and the log says so,
      *  TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was
      *  in them moves with them. */
-    TRIB_REDUCER_LEARN_ORDER = 1u << 3
+    TRIB_REDUCER_LEARN_ORDER = 1u << 3,
+    /** The gradients lie in buckets of the caller's, and are reduced there: see IN PLACE. Not with
+     *  TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight; bucket_bytes and first_bytes
+     *  are ignored. */
+    TRIB_REDUCER_IN_PLACE = 1u << 4
 };
 
 /** Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks
@@ -1605,8 +1615,13 @@ typedef struct trib_reducer_options {
                             *   created with: see SPARSE. Of its flags only TRIB_SPARSE_NO_MASKING is
                             *   allowed: the reducer itself chooses averages or sums. Read by
                             *   trib_reducer_create */
+    const uint64_t *order; /**< NULL: buckets are filled with the gradients as they are passed.
+                            *   Otherwise in this order, a permutation of 0 to n - 1. An export has
+                            *   the order in which they are passed all the same. Not with
+                            *   TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create */
 } trib_reducer_options;
-#define TRIB_REDUCER_OPTIONS_INIT {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL}
+#define TRIB_REDUCER_OPTIONS_INIT                                                                  \
+    {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL, NULL}
 
 /** Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;
  *  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.
@@ -1615,7 +1630,7 @@ typedef struct trib_reducer_options {
  *  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.
  *  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,
  *  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets
- *  as large as all gradients, two sets with TRIB_REDUCER_TWINS (and see
+ *  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none with TRIB_REDUCER_IN_PLACE (and see
  *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
@@ -1649,7 +1664,7 @@ TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_st
 
 /** End the step: queue the buckets that are left, and make later work on `stream` wait for the
  *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
- *  has run before a gradient that is not a view is written. A step without a trib_reducer_ready is
+ *  has run before a gradient that is copied to a bucket is written. A step without a trib_reducer_ready is
  *  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
  *  first step's with TRIB_REDUCER_LEARN_ORDER.
  *

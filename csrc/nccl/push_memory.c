@@ -20,11 +20,11 @@ bool tri_nccl_push_forbidden(void)
 
 /* Up to how many KiB push is ahead of NCCL: an allreduce in one shot, which is ahead of two shots so far (a rank
  * sends all of its part to each peer: the fewer bytes the more there are), in two shots, and other kinds. A copy
- * sends twice its bytes. Measured over NVLink with 2 and 4 GPUs; the rest is estimates that err towards NCCL. */
+ * sends twice its bytes. Measured over NVLink with 2 to 4 GPUs; the rest is estimates that err towards NCCL. */
 static struct tri_nccl_push_most ahead_kib(int32_t size, bool nvlink)
 {
     static const struct tri_nccl_push_most by_size[TRI_NCCL_MEASURED + 1] = {
-        [2] = {768, 2048, 2048}, [3] = {384, 2048, 512}, [4] = {256, 2048, 512}};
+        [2] = {768, 2048, 2048}, [3] = {384, 8192, 512}, [4] = {256, 8192, 512}};
     if (!nvlink)
         return (struct tri_nccl_push_most){64, 64, 64};
     return size <= TRI_NCCL_MEASURED ? by_size[size] : (struct tri_nccl_push_most){128, 512, 256};

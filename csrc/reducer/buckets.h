@@ -14,6 +14,7 @@ struct tri_gradient_bucket {
     trib_dtype dtype;
     size_t count;  /* elements, padding and weight included */
     size_t offset; /* bytes from the first bucket; a multiple of 256 */
+    char *data;    /* in place: where it is; else NULL */
     size_t first, n;
 };
 
@@ -51,5 +52,9 @@ enum { TRI_GRADIENT_WORK = 5 };
 bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor *tensors, size_t n,
                               const uint64_t *order, const struct tri_gradient_limits *limits,
                               size_t *work);
+
+/* Gradients of one type that follow each other in the order, and in memory, are a bucket. */
+void tri_gradient_layout_in_place(struct tri_gradient_layout *out, const trib_tensor *tensors,
+                                  size_t n, const uint64_t *order);
 
 #endif

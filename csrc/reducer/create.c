@@ -23,10 +23,21 @@ enum { ALIGN = 256 };
 /* What every rank tells the others. Compared as bytes. */
 struct message {
     uint64_t n, elements, digest; /* digest: of counts, types and options */
+    uint64_t buckets;             /* digest of them: in place they follow from addresses */
     int32_t status;               /* of its preparations */
     uint32_t rejected;            /* 1: its arguments are invalid */
 };
 _Static_assert(sizeof(struct message) <= TRI_STAGED_BYTES, "one small_allgather takes a message");
+
+static uint64_t digest_of(const struct tri_gradient_layout *layout)
+{
+    uint64_t digest = 0;
+    for (size_t b = 0; b < layout->nbuckets; b++) {
+        const uint64_t bucket[] = {layout->buckets[b].n, layout->buckets[b].count};
+        digest = tri_digest(digest, bucket, sizeof bucket);
+    }
+    return digest;
+}
 
 static struct message message_of(const struct tri_reducer_request *request, trib_status status,
                                  bool rejected)
@@ -42,6 +53,9 @@ static struct message message_of(const struct tri_reducer_request *request, trib
         message.digest = tri_digest(message.digest, tensor, sizeof tensor);
         message.elements += request->gradients[i].count;
     }
+    if (!rejected && request->options.order != NULL)
+        message.digest = tri_digest(message.digest, request->options.order,
+                                    request->n * sizeof *request->options.order);
     return message;
 }
 
@@ -70,16 +84,26 @@ static trib_status compare(const struct trib_comm *comm, const struct message *a
             return tri_fail_call(comm, TRI_REDUCER_CREATE, all[rank].status,
                                  "rank %d failed (%s), so no rank has a reducer", rank,
                                  trib_status_name(all[rank].status));
+    for (int32_t rank = 1; rank < comm->size; rank++)
+        if (all[rank].buckets != all[0].buckets)
+            return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_MISMATCH,
+                                 "the gradients of rank %d lie in other buckets than those of rank "
+                                 "0: with TRIB_REDUCER_IN_PLACE those that lie one behind the "
+                                 "other on one rank must do so on all; no rank has a reducer",
+                                 rank);
     return TRIB_OK;
 }
 
 /* A rank's own failure, with its detail, wins over what the others report. */
-static trib_status agree(const struct tri_reducer_request *request, trib_status status,
-                         bool rejected, trib_stream stream)
+static trib_status agree(const struct tri_reducer_request *request,
+                         const struct trib_reducer *reducer, trib_status status, bool rejected,
+                         trib_stream stream)
 {
     struct trib_comm *comm = request->comm;
     const struct tri_detail_copy why = tri_detail_copy();
-    const struct message own = message_of(request, status, rejected);
+    struct message own = message_of(request, status, rejected);
+    if (reducer != NULL)
+        own.buckets = digest_of(&reducer->layout);
     struct message *all = calloc((size_t)comm->size, sizeof *all);
     if (all == NULL) {
         (void)tri_abort_raise(comm->state, TRIB_ERR_OUT_OF_MEMORY,
@@ -155,18 +179,29 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
     return reducer;
 }
 
-static trib_status lay_out(struct trib_reducer *reducer, const struct tri_reducer_request *request)
+static trib_status lay_out_buckets(struct trib_reducer *reducer,
+                                   const struct tri_reducer_request *request)
 {
     size_t *work = calloc(TRI_GRADIENT_WORK * request->n + 1, sizeof *work);
     if (work == NULL)
         return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory to lay out %zu gradients", request->n);
     const bool fits = tri_gradient_layout_make(&reducer->layout, request->gradients, request->n,
-                                               NULL, &request->limits, work);
+                                               request->options.order, &request->limits, work);
     free(work);
     if (!fits)
         return tri_fail_call(reducer->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
                              "`gradients` together are larger than any memory");
+    return TRIB_OK;
+}
+
+static trib_status lay_out(struct trib_reducer *reducer, const struct tri_reducer_request *request)
+{
+    if ((reducer->flags & TRIB_REDUCER_IN_PLACE) != 0)
+        tri_gradient_layout_in_place(&reducer->layout, request->gradients, request->n,
+                                     request->options.order);
+    else
+        TRI_TRY(lay_out_buckets(reducer, request));
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)
         reducer->missing[b] = reducer->layout.buckets[b].n;
     return TRIB_OK;
@@ -256,7 +291,7 @@ static trib_status create(void *argument, trib_stream stream)
     const bool rejected = status != TRIB_OK && status != TRIB_ERR_OUT_OF_MEMORY;
     if (status == TRIB_OK)
         status = prepare(&reducer, request);
-    status = agree(request, status, rejected, stream);
+    status = agree(request, reducer, status, rejected, stream);
     if (status != TRIB_OK)
         discard(reducer, true);
     else if (request->out != NULL) /* as always: the check rejects NULL */

@@ -11,8 +11,9 @@
 struct tri_bucket tri_reducer_bucket(const struct trib_reducer *reducer, char *base, size_t b)
 {
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
-    return (struct tri_bucket){
-        .data = base + bucket->offset, .count = bucket->count, .dtype = bucket->dtype};
+    return (struct tri_bucket){.data = bucket->data != NULL ? bucket->data : base + bucket->offset,
+                               .count = bucket->count,
+                               .dtype = bucket->dtype};
 }
 
 struct tri_bucket tri_reducer_result(const struct trib_reducer *reducer, size_t b)
@@ -72,7 +73,7 @@ static trib_status fill_bucket(const struct bucket_run *run, const struct tri_bu
     uintptr_t previous = 0;
     TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
     trib_status status = TRIB_OK;
-    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0)
+    if ((reducer->flags & (TRIB_REDUCER_VIEWS | TRIB_REDUCER_IN_PLACE)) == 0)
         status = reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, bucket,
                                                  weight_of(reducer), reducer->stream);
     if (status == TRIB_OK)
@@ -124,11 +125,25 @@ trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const
 
 /* ---------------------------------------------------------------------------------- the end */
 
+/* Gradients in place: zeros unless the step is applied. */
+static trib_status clear_gradients(const struct trib_reducer *reducer)
+{
+    for (size_t b = 0; b < reducer->layout.nbuckets; b++) {
+        const struct tri_bucket bucket = tri_reducer_bucket(reducer, NULL, b);
+        TRI_TRY(reducer->backend->kernels->sparse->clear_result(
+            bucket.data, bucket.count * trib_dtype_size(bucket.dtype), NULL,
+            &reducer->scalars->decision, reducer->stream));
+    }
+    return TRIB_OK;
+}
+
 static trib_status write_gradients(const struct trib_reducer *reducer)
 {
     const struct tri_kernels *kernels = reducer->backend->kernels;
-    const bool in_place = (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && reducer->twins == NULL;
-    for (size_t b = 0; !in_place && b < reducer->layout.nbuckets; b++) {
+    const bool are_views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && reducer->twins == NULL;
+    if ((reducer->flags & TRIB_REDUCER_IN_PLACE) != 0)
+        return clear_gradients(reducer);
+    for (size_t b = 0; !are_views && b < reducer->layout.nbuckets; b++) {
         const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
         const struct tri_bucket result = tri_reducer_result(reducer, b);
         TRI_TRY(kernels->unpack(&reducer->layout.slices[of->first], of->n, &result,

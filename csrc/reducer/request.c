@@ -1,13 +1,17 @@
 /* The arguments of a reducer: checked, and completed by the defaults. */
 #include "csrc/reducer/request.h"
+
+#include <inttypes.h>
+#include <string.h>
+
 #include "csrc/base/types.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
 
 static const uint64_t bucket_bytes_default = 25 << 20, first_bytes_default = 1 << 20;
-static const uint32_t all_flags =
-    TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_LEARN_ORDER;
+static const uint32_t all_flags = TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS |
+                                  TRIB_REDUCER_LEARN_ORDER | TRIB_REDUCER_IN_PLACE;
 
 static trib_status fail_argument(const struct tri_reducer_request *request, const char *what)
 {
@@ -19,9 +23,10 @@ static trib_status check_weight(const struct tri_reducer_request *request)
     const trib_reducer_options *options = &request->options;
     if (options->device_weight == NULL)
         return TRIB_OK;
-    if ((options->flags & (TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS)) != 0)
+    if ((options->flags & (TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_IN_PLACE)) != 0)
         return fail_argument(request, "options.device_weight makes averages of copies: not with "
-                                      "TRIB_REDUCER_SUM or TRIB_REDUCER_VIEWS");
+                                      "TRIB_REDUCER_SUM, TRIB_REDUCER_VIEWS or "
+                                      "TRIB_REDUCER_IN_PLACE");
     return tri_check_scalar(request->comm, TRI_REDUCER_CREATE, "options.device_weight",
                             options->device_weight);
 }
@@ -48,6 +53,42 @@ static trib_status check_sparse(const struct tri_reducer_request *request)
     return TRIB_OK;
 }
 
+static trib_status check_in_place(const struct tri_reducer_request *request)
+{
+    const uint32_t flags = request->options.flags;
+    if ((flags & TRIB_REDUCER_IN_PLACE) != 0 &&
+        (flags & (TRIB_REDUCER_VIEWS | TRIB_REDUCER_LEARN_ORDER)) != 0)
+        return fail_argument(request, "options.flags has TRIB_REDUCER_IN_PLACE with "
+                                      "TRIB_REDUCER_VIEWS or TRIB_REDUCER_LEARN_ORDER: in place, "
+                                      "the buckets are where and what the caller made them");
+    return TRIB_OK;
+}
+
+/* Each gradient once. */
+static trib_status check_order(const struct tri_reducer_request *request)
+{
+    const uint64_t *order = request->options.order;
+    if (order == NULL)
+        return TRIB_OK;
+    if ((request->options.flags & TRIB_REDUCER_LEARN_ORDER) != 0)
+        return fail_argument(request, "options.order and TRIB_REDUCER_LEARN_ORDER exclude each "
+                                      "other: the order is known, or learnt");
+    bool *seen = tri_comm_scratch(request->comm, request->n + 1);
+    if (seen == NULL)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to check the order of %zu gradients", request->n);
+    memset(seen, 0, request->n);
+    for (size_t turn = 0; turn < request->n; turn++) {
+        if (order[turn] >= request->n || seen[order[turn]])
+            return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                                 "options.order[%zu] is %" PRIu64 "; expected each of 0 to n - 1 "
+                                 "once, and n is %zu",
+                                 turn, order[turn], request->n);
+        seen[order[turn]] = true;
+    }
+    return TRIB_OK;
+}
+
 static trib_status read_options(struct tri_reducer_request *request,
                                 const trib_reducer_options *options)
 {
@@ -63,13 +104,15 @@ static trib_status read_options(struct tri_reducer_request *request,
     if ((read->flags & ~all_flags) != 0)
         return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
                              "options.flags is 0x%x; expected any of TRIB_REDUCER_SUM, "
-                             "TRIB_REDUCER_VIEWS, TRIB_REDUCER_TWINS and "
-                             "TRIB_REDUCER_LEARN_ORDER",
+                             "TRIB_REDUCER_VIEWS, TRIB_REDUCER_TWINS, TRIB_REDUCER_LEARN_ORDER and "
+                             "TRIB_REDUCER_IN_PLACE",
                              read->flags);
     if ((read->flags & TRIB_REDUCER_TWINS) != 0 && (read->flags & TRIB_REDUCER_VIEWS) == 0)
         return fail_argument(request, "options.flags has TRIB_REDUCER_TWINS without "
                                       "TRIB_REDUCER_VIEWS: without views every step that is not "
                                       "applied leaves the gradients as they were");
+    TRI_TRY(check_in_place(request));
+    TRI_TRY(check_order(request));
     TRI_TRY(check_weight(request));
     TRI_TRY(check_sparse(request));
     request->limits.bucket_bytes =

@@ -78,6 +78,7 @@ static void whole_suite(struct suite *suite)
     backend_factors(suite);
     backend_reducers(suite);
     backend_reducer_buckets(suite);
+    backend_reducers_in_place(suite);
     backend_weighted_reducers(suite);
     backend_sparse_reducers(suite);
     backend_streams(suite);
@@ -97,6 +98,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_factors(suite);
     backend_reducers(suite);
     backend_reducer_buckets(suite);
+    backend_reducers_in_place(suite);
     backend_weighted_reducers(suite);
     backend_sparse_reducers(suite);
     team_close(&suite->team);

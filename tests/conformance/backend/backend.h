@@ -59,6 +59,7 @@ void backend_lists(struct suite *suite);   /* lists and weighted averages */
 void backend_factors(struct suite *suite); /* calls with a factor */
 void backend_reducers(struct suite *suite);
 void backend_reducer_buckets(struct suite *suite);
+void backend_reducers_in_place(struct suite *suite);
 void backend_weighted_reducers(struct suite *suite);
 void backend_sparse_reducers(struct suite *suite);
 void backend_streams(struct suite *suite); /* order, events, the default stream */

@@ -16,14 +16,16 @@ static bool sum_all(const struct push_ranks *ranks, trib_group *group, size_t co
 struct limits {
     const char *name;
     int size;
-    uint64_t peer_bytes; /* 0: the default, with which up to 4 ranks over NVLink have pull */
+    uint64_t
+        peer_bytes; /* 0: the default, with which, or with more, 4 ranks over NVLink have pull */
     bool nvlink;
     size_t slot, one_shot, bytes; /* of a slot; the most of an allreduce in one shot, and at all */
 };
 
 static bool has_pull(const struct limits *limits)
 {
-    return limits->peer_bytes == 0 && limits->size <= 4 && limits->nvlink;
+    return (limits->peer_bytes == 0 || limits->peer_bytes > PUSH_ROOM) && limits->size <= 4 &&
+           limits->nvlink;
 }
 
 static void wait_all(const struct push_ranks *ranks)
@@ -135,6 +137,7 @@ void push_limits(void)
         {"2 ranks, push alone", 2, PUSH_ROOM, true, alone, 768 * KIB, alone},
         {"3 ranks", 3, 0, true, slot3, 384 * KIB, in_two_shots(slot3, 3)},
         {"4 ranks", 4, 0, true, 512 * KIB, 256 * KIB, 1024 * KIB},
+        {"4 ranks, more memory", 4, 24576 * KIB, true, 1024 * KIB, 256 * KIB, 2048 * KIB},
         {"8 ranks", 8, 0, true, 256 * KIB, 128 * KIB, 512 * KIB},
         {"PCI Express", 2, 0, false, 64 * KIB, 64 * KIB, 64 * KIB},
         {"2 ranks, less memory", 2, 3 * unit + 5, true, few2, few2, few2},
