@@ -16,8 +16,10 @@ static void add(struct tri_gradient_layout *layout, const trib_tensor *tensor, s
     gradient->bucket = layout->nbuckets - 1;
     gradient->slice = bucket->first + bucket->n++;
     layout->owners[gradient->slice] = i;
-    layout->slices[gradient->slice] = (struct tri_slice){
-        .data = tensor->data, .count = tensor->count, .offset = bucket->count, .dtype = tensor->dtype};
+    layout->slices[gradient->slice] = (struct tri_slice){.data = tensor->data,
+                                                         .count = tensor->count,
+                                                         .offset = bucket->count,
+                                                         .dtype = tensor->dtype};
     bucket->count += tensor->count;
 }
 

@@ -5,6 +5,7 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tributary_sys as sys;
@@ -26,8 +27,10 @@ use crate::work::{Applied, Kept, Last, Work};
 /// `ready(i)` when what makes gradient i is queued (any thread, several at once), and `finish()`.
 /// All gradients are averaged, or, if the step is not applied, none is written.
 ///
-/// Keywords: `average` (else sums); `learn_order`, by which the first step decides the order of
-/// buckets; `weight`, one float in device memory, for weighted averages; `bucket_bytes`, and
+/// Keywords: `average` (else sums); `order`, a permutation of the gradients' numbers, in which buckets
+/// are filled; or `learn_order`, by which the first step decides it; `in_place`, for gradients that lie
+/// in buckets already, one right behind the other: they are reduced there, and are 0 after a step that
+/// is not applied; `weight`, one float in device memory, for weighted averages; `bucket_bytes`, and
 /// `first_bytes` of the first bucket and the last; `sparse`, a dict of SparseAllReduce's keywords,
 /// {} for the defaults.
 ///
@@ -120,6 +123,7 @@ impl Drop for ReducerState {
 struct Options {
     raw: sys::trib_reducer_options,
     sparse: Option<SparseOptions>,
+    order: Option<Vec<u64>>,
 }
 
 // SAFETY: its pointers are NULL, or an address of a device.
@@ -130,7 +134,8 @@ impl Options {
         let keywords = Keywords::new("Reducer", given)?;
         let mut raw = sys::TRIB_REDUCER_OPTIONS_INIT;
         raw.flags = keywords.unless("average", sys::TRIB_REDUCER_SUM)?
-            | keywords.flag("learn_order", sys::TRIB_REDUCER_LEARN_ORDER)?;
+            | keywords.flag("learn_order", sys::TRIB_REDUCER_LEARN_ORDER)?
+            | keywords.flag("in_place", sys::TRIB_REDUCER_IN_PLACE)?;
         raw.bucket_bytes = keywords.take("bucket_bytes")?.unwrap_or(0);
         raw.first_bytes = keywords.take("first_bytes")?.unwrap_or(0);
         let weight = keywords.take::<Bound<'_, PyAny>>("weight")?;
@@ -143,13 +148,25 @@ impl Options {
         let sparse = sparse
             .map(|sparse| SparseOptions::new("Reducer(sparse=...)", Some(&sparse)))
             .transpose()?;
+        let order = keywords.take::<Vec<u64>>("order")?;
         keywords.finish()?;
-        Ok(Options { raw, sparse })
+        Ok(Options { raw, sparse, order })
+    }
+
+    /// C reads a number for each gradient.
+    fn check(&self, n: usize) -> PyResult<()> {
+        match self.order.as_ref().map_or(n, Vec::len) {
+            len if len == n => Ok(()),
+            len => Err(PyValueError::new_err(format!(
+                "Reducer: `order` has {len} numbers; expected {n}, one a gradient"
+            ))),
+        }
     }
 
     /// Without `sparse`.
     fn raw(&self) -> sys::trib_reducer_options {
-        self.raw
+        let order = self.order.as_ref().map_or(ptr::null(), Vec::as_ptr);
+        sys::trib_reducer_options { order, ..self.raw }
     }
 
     fn sparse(&self) -> Option<&SparseOptions> {
@@ -171,6 +188,7 @@ impl Reducer {
         let mut call = Call::new(py, owner, "Reducer", None)?;
         let options = Options::new(&mut call, options)?;
         let list = call.list(gradients)?;
+        options.check(list.get().1)?;
         let raw = owner.call(py, "Reducer", |comm| {
             let (mut out, (tensors, n)) = (ptr::null_mut(), list.get());
             let sparse = options.sparse().map(SparseOptions::raw);

@@ -3,6 +3,7 @@
 import array
 import ctypes
 import gc
+import math
 import threading
 import unittest
 from typing import Any
@@ -189,6 +190,37 @@ class Reducers(unittest.TestCase):
                 reducer.ready(3)
 
         run(2, rank)
+
+    def test_in_place(self) -> None:
+        def rank(comm: Communicator) -> None:
+            memory = floats(1, 2, 3, 4, 5)
+            view = memoryview(memory)
+            gradients = [view[3:], view[:3]]
+            reducer = Reducer(comm, gradients, average=False, in_place=True, order=(1, 0))
+            self.assertEqual(reducer.buckets, 1)
+            for i in (1, 0):
+                reducer.ready(i)
+            reducer.finish().wait()
+            self.assertEqual(list(memory), [2, 4, 6, 8, 10])
+            with self.assertRaisesRegex(ValueError, "`order` has 1 numbers; expected 2"):
+                Reducer(comm, gradients, order=[0])
+            with self.assertRaisesRegex(ArgumentError, r"options.order\[1\] is 0"):
+                Reducer(comm, gradients, order=[0, 0])
+
+        run(2, rank)
+
+    def test_not_applied_in_place(self) -> None:
+        def rank(comm: Communicator) -> list[float]:
+            memory = floats(1, math.nan if comm.rank == 1 else 2)
+            reducer = Reducer(
+                comm, [memory], in_place=True, sparse={"algorithm": "topka", "density": 0.5}
+            )
+            reducer.ready(0)
+            with self.assertRaisesRegex(ArgumentError, "not finite"):
+                reducer.finish().wait()
+            return list(memory)
+
+        self.assertEqual(run(2, rank), [[0, 0]] * 2)
 
     def test_sums_and_weights(self) -> None:
         def rank(comm: Communicator) -> list[float]:

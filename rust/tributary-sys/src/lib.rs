@@ -163,4 +163,5 @@ pub const TRIB_REDUCER_OPTIONS_INIT: trib_reducer_options = trib_reducer_options
     first_bytes: 0,
     device_weight: core::ptr::null(),
     sparse: core::ptr::null(),
+    order: core::ptr::null(),
 };

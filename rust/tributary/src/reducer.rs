@@ -36,14 +36,16 @@ use last::LastStep;
 ///
 /// A [`step`](Reducer::step) lasts from its first [`ready`](Step::ready) to its
 /// [`finish`](Step::finish). Gradients of one type share buckets, in the order in which they are
-/// passed: pass them in the order in which the backward pass makes them, or let the first step show
-/// it ([`learn_order`](crate::ReducerOptions::learn_order)). A bucket is queued, on a stream of the
+/// passed: pass them in the order in which the backward pass makes them, say it
+/// ([`order`](crate::ReducerOptions::order)), or let the first step show it
+/// ([`learn_order`](crate::ReducerOptions::learn_order)). A bucket is queued, on a stream of the
 /// reducer, when all its gradients are ready and the buckets before it are queued. A gradient that
 /// is not ready at the finish counts as 0.
 ///
 /// A step is all or nothing: if the communicator ends before it has run, every gradient is as it
 /// was. Gradients that are [views](Reducer::views) are reduced where they are, and are undefined
-/// then, unless they have [`twins`](crate::ReducerOptions::twins).
+/// then, unless they have [`twins`](crate::ReducerOptions::twins); so are those that are reduced
+/// [in place](crate::ReducerOptions::in_place).
 ///
 /// ```
 /// use tributary::{Reducer, ReducerOptions, Stream};

@@ -20,6 +20,7 @@ pub struct ReducerOptions {
     sparse: Option<SparseOptions>,
     bucket_bytes: Option<u64>,
     first_bytes: Option<u64>,
+    order: Option<Vec<u64>>,
 }
 
 impl ReducerOptions {
@@ -46,6 +47,28 @@ impl ReducerOptions {
     /// again meanwhile; if a rank has none, the order stays.
     pub fn learn_order(self, on: bool) -> ReducerOptions {
         self.flag(sys::TRIB_REDUCER_LEARN_ORDER, on)
+    }
+
+    /// Fills the buckets in this order: a permutation of the gradients' numbers, as the backward pass
+    /// makes them. Not together with [`learn_order`](ReducerOptions::learn_order).
+    ///
+    /// ```
+    /// let options = tributary::ReducerOptions::new().order((0..161).rev());
+    /// # let _ = options;
+    /// ```
+    pub fn order(mut self, gradients: impl IntoIterator<Item = usize>) -> ReducerOptions {
+        self.order = Some(gradients.into_iter().map(|i| i as u64).collect());
+        self
+    }
+
+    /// Reduces the gradients where they are, for they lie in buckets already: those of one type that
+    /// follow each other in the [order](ReducerOptions::order), and lie one right behind the other in
+    /// memory, are a bucket, whatever its size, on all ranks alike. Nothing is copied. After a step that
+    /// is not applied they are 0, or, if the communicator has ended, undefined. Not for
+    /// [views](crate::Reducer::views), [weighted averages](crate::Reducer::weighted) or
+    /// [`learn_order`](ReducerOptions::learn_order).
+    pub fn in_place(self, on: bool) -> ReducerOptions {
+        self.flag(sys::TRIB_REDUCER_IN_PLACE, on)
     }
 
     /// Reduces each bucket by a sparse allreduce with a residual of its own: see
@@ -90,9 +113,13 @@ impl ReducerOptions {
         self
     }
 
-    /// Fails for a 0 that the caller wrote: to C it would be the default, which the caller cannot
-    /// have meant.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Fails for an order of another number of gradients than `n`, which C reads, and for a 0 that the
+    /// caller wrote: to C it would be the default, which the caller cannot have meant.
+    pub(crate) fn check(&self, n: usize) -> Result<()> {
+        if let Some(order) = self.order.as_ref().filter(|order| order.len() != n) {
+            let why = format!("`order` has {} numbers; expected {n}, one a gradient", order.len());
+            return Err(Error::new(sys::TRIB_ERR_INVALID_ARGUMENT, why));
+        }
         let zero =
             |name, value| if value == Some(0) { Err::<(), Error>(above_0(name)) } else { Ok(()) };
         zero("bucket_bytes", self.bucket_bytes)?;
@@ -104,13 +131,14 @@ impl ReducerOptions {
     }
 
     /// The options for C, with `more` flags. `sparse` is what [`raw_sparse`](Self::raw_sparse)
-    /// returned, and outlives the result.
+    /// returned, and outlives the result, as `self` does. For as many gradients as were checked.
     pub(crate) fn raw(&self, more: u32, sparse: Option<&RawOptions>) -> sys::trib_reducer_options {
         sys::trib_reducer_options {
             flags: self.flags | more,
             bucket_bytes: self.bucket_bytes.unwrap_or(0),
             first_bytes: self.first_bytes.unwrap_or(0),
             sparse: sparse.map_or(ptr::null(), RawOptions::as_ptr),
+            order: self.order.as_ref().map_or(ptr::null(), Vec::as_ptr),
             ..sys::TRIB_REDUCER_OPTIONS_INIT
         }
     }

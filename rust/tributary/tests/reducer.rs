@@ -14,7 +14,7 @@ use common::{
     device, error_of, get, options, ranks, ranks_with, stay_until_aborted, vec_on, warm_up,
 };
 use tributary::{
-    Communicator, DType, DeviceBuffer, DeviceVec, ErrorKind, Foreign, Lends, Reducer,
+    Communicator, DType, DeviceBuffer, DeviceSlice, DeviceVec, ErrorKind, Foreign, Lends, Reducer,
     ReducerOptions, Result, SparseOptions, Step, StepGradient, Stream, Views,
 };
 
@@ -115,6 +115,47 @@ fn sums_and_averages_of_copies_views_and_twins() {
             }
         });
     }
+}
+
+#[test]
+fn the_order_is_said() {
+    ranks(2, |comm, stream| {
+        let turns = 0..LENGTHS.len();
+        steps(&mut owned(comm, &small_buckets().order(turns.clone().rev())), comm, stream, true);
+        let reducer = views(comm, &small_buckets().order(turns.clone().rev()));
+        assert!(reducer.view(5).unwrap() < reducer.view(0).unwrap());
+        drop(reducer);
+        let short = small_buckets().order(turns.skip(1));
+        let error = Reducer::views(comm, &[(8, DType::F32); 6], &short).unwrap_err();
+        assert!(error.to_string().contains("`order` has 5 numbers; expected 6"), "{error}");
+    });
+}
+
+#[test]
+fn in_place_neighbours_are_a_bucket() {
+    ranks(2, |comm, stream| {
+        let options = small_buckets().sum(true).in_place(true);
+        steps(&mut owned(comm, &options), comm, stream, false);
+        let all = vec_on(comm, &[1.0_f32; 10]);
+        // SAFETY: elements `begin` to `begin + len` of `all`, which outlives the reducer.
+        let part = |begin: usize, len| unsafe {
+            let data = all.ptr().cast::<f32>().add(begin);
+            DeviceSlice::new(data.cast(), len, DType::F32, all.device())
+        };
+        let (first, last) = (part(0, 7), part(7, 3));
+        // SAFETY: only the reducer's steps use it.
+        let foreign: Result<Reducer<Foreign>> =
+            unsafe { Reducer::foreign(comm, &[&last, &first], &options.order([1, 0])) };
+        let mut reducer = foreign.unwrap();
+        assert_eq!(reducer.buckets().unwrap(), 1);
+        let step = reducer.step(comm).unwrap();
+        step.ready(0, stream).unwrap();
+        step.ready(1, stream).unwrap();
+        step.finish(stream).unwrap();
+        reducer.wait().unwrap();
+        drop(reducer);
+        assert_eq!(get(&all), [2.0; 10]);
+    });
 }
 
 #[test]

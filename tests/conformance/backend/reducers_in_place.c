@@ -15,8 +15,8 @@ static const struct place {
     trib_dtype dtype;
     size_t count, at;
 } places[GRADIENTS] = {
-    {5, TRIB_F32, 17, 8},   {4, TRIB_F32, 3, 76}, /* right behind it */
-    {6, TRIB_F32, 0, 0},                          /* nothing, which separates nothing */
+    {5, TRIB_F32, 17, 8},   {4, TRIB_F32, 3, 76},  /* right behind it */
+    {6, TRIB_F32, 0, 0},                           /* nothing, which separates nothing */
     {0, TRIB_F32, 10, 88},  {1, TRIB_F16, 6, 128}, /* of another type */
     {7, TRIB_F32, 4, 256},                         /* not right behind it */
     {3, TRIB_F32, 9, 220},                         /* before the last one */
@@ -71,9 +71,8 @@ static trib_status create(struct placing *placing, const trib_reducer_options *o
     trib_tensor tensors[GRADIENTS];
     guarded_reset(&placing->memory, BYTES, 0); /* from now on it lies where it does */
     for (size_t t = 0; t < GRADIENTS; t++)
-        tensors[places[t].gradient] =
-            (trib_tensor){guarded_data(&placing->memory, places[t].at), places[t].count,
-                          places[t].dtype, 0};
+        tensors[places[t].gradient] = (trib_tensor){guarded_data(&placing->memory, places[t].at),
+                                                    places[t].count, places[t].dtype, 0};
     if (apart)
         tensors[0].data = guarded_data(&placing->memory, 440);
     return trib_reducer_create(&placing->reducer, placing->comm, tensors, GRADIENTS, options);
@@ -112,8 +111,7 @@ static bool dense_step(struct placing *placing, enum step step)
     put(placing);
     for (size_t t = 0; t < GRADIENTS; t++)
         if (is_ready(step, placing->rank, t))
-            CHECK_OK(
-                trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
+            CHECK_OK(trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
     if (!CHECK_OK(trib_reducer_finish(placing->reducer, placing->stream)))
         return false;
     fetch(placing);
@@ -157,6 +155,26 @@ static bool dense(struct placing *placing)
         check_queued(placing);
     destroy(placing);
     return good;
+}
+
+/* Buckets of the reducer's own are filled in the order, too: those of f32, in which views lie in it. */
+static bool views(struct placing *placing)
+{
+    trib_reducer_options options = in_place();
+    const char *previous = NULL;
+    options.flags = TRIB_REDUCER_VIEWS;
+    if (!CHECK_OK(create(placing, &options, false)))
+        return false;
+    for (size_t t = 0; t < GRADIENTS; t++) {
+        void *view = NULL;
+        CHECK_OK(trib_reducer_view(&view, placing->reducer, places[t].gradient));
+        if (view == NULL || places[t].dtype != TRIB_F32)
+            continue;
+        CHECK(previous == NULL || previous < (char *)view);
+        previous = view;
+    }
+    destroy(placing);
+    return true;
 }
 
 /* --------------------------------------------------------------------------------------- sparse */
@@ -275,8 +293,7 @@ static bool fails(struct placing *placing)
 
 /* ------------------------------------------------------------------------------------- mistakes */
 
-static void refused(struct placing *placing, const trib_reducer_options *options,
-                    const char *words)
+static void refused(struct placing *placing, const trib_reducer_options *options, const char *words)
 {
     CHECK_STATUS(create(placing, options, false), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL(words);
@@ -341,7 +358,7 @@ static void placing_rank(int rank, int size, void *argument)
                               .stream = suite->team.streams[rank],
                               .seed = suite->seed};
     bool good = guarded_create(&placing.memory, placing.device, BYTES);
-    good = good && dense(&placing) && exports(&placing) && fails(&placing);
+    good = good && dense(&placing) && views(&placing) && exports(&placing) && fails(&placing);
     if (backend_go_on(suite, rank, good)) {
         wrong_orders(&placing);
         wrong_flags(&placing);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class ReducerOptions(TypedDict, total=False):
     """Of a reducer: all ranks pass the same."""
 
     average: bool
+    order: Sequence[int]
     learn_order: bool
+    in_place: bool
     weight: Tensor
     bucket_bytes: int | None
     first_bytes: int | None

@@ -272,7 +272,7 @@ fn prepare(
     weight: Option<&DeviceSlice>,
     options: &ReducerOptions,
 ) -> Result<Prepared> {
-    options.check()?;
+    options.check(slices.len())?;
     let check = Check::of_rank("reducer_create", comm.rank(), comm.size(), comm.device());
     let gradients: Vec<_> = slices.iter().map(|slice| slice as &dyn DeviceBuffer).collect();
     let tensors = check.named_list("gradients", &gradients)?;

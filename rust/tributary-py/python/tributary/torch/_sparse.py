@@ -33,8 +33,8 @@ class Sparse(Hook):
 
     A `tributary.Reducer` reduces them, of which each parameter has a place: at first in memory of the
     hook's own, to which gradients are copied and from which averages are copied back. Once DDP has
-    filled its buckets alike in two steps, the places are in its buckets, and nothing is copied; what
-    DDP then fills anew is copied again. A model with a parameter of f16 or bf16, whose residuals are
+    filled its buckets alike in two steps, the places are in its buckets, which are reduced where they
+    are; what DDP then fills anew is copied again. A model with a parameter of f16 or bf16, whose residuals are
     in f32, keeps to memory of the hook's own. So residuals belong to parameters, whatever the buckets
     are; and a step is applied with all its buckets, or not at all. The move is made as a checkpoint
     is: thresholds and schedules of an algorithm begin anew.
@@ -85,8 +85,14 @@ class Sparse(Hook):
 
     def _make_reducer(self) -> None:
         """Of the places. All ranks make it."""
+        order = [i for at in self._placed for i in at]
         self._reducer = Reducer(
-            self.comm, self._own, sparse=self._options, bucket_bytes=self._bucket_bytes
+            self.comm,
+            self._own,
+            sparse=self._options,
+            bucket_bytes=self._bucket_bytes,
+            in_place=bool(self._placed),
+            order=order or range(len(self._own) - 1, -1, -1),  # that of a backward pass, about
         )
         if self._on_gpu:
             self._outcome = torch.as_tensor(self._reducer.outcome, device=self.device)
@@ -133,15 +139,14 @@ class Sparse(Hook):
         self._work = self._reducer.finish()
         if not self._on_gpu:
             self._settle()
-        lost = self._lost()
         for buffer, at, gradients in self._buckets:
             if gradients:
                 _copy_all(gradients, self._places(at))
             if self._scale != 1.0:
                 buffer.mul_(self._scale)
-            buffer.masked_fill_(lost, 0.0 if self._scaler is None else math.nan)
+        self._fill_lost()
         layout = [at for _, at, _ in self._buckets]
-        if layout == self._last != self._placed and not self._are_narrow():
+        if layout == self._last != self._placed and self._can_be_placed(layout):
             self._place()
         self._last = layout
         self._buckets.clear()
@@ -155,9 +160,11 @@ class Sparse(Hook):
         # What the first place is in lives as long as it, so DDP has no other memory there.
         return at in self._placed and self._own[at[0]].data_ptr() == bucket.buffer().data_ptr()
 
-    def _are_narrow(self) -> bool:
-        """Are elements of a bucket narrower than those of its places?"""
-        return any(buffer.dtype != self._own[at[0]].dtype for buffer, at, _ in self._buckets)
+    def _can_be_placed(self, layout: list[list[int]]) -> bool:
+        """Has every parameter a place in a bucket, whose elements are as wide as the place's?"""
+        return sum(map(len, layout)) == len(self._own) and all(
+            buffer.dtype == self._own[at[0]].dtype for buffer, at, _ in self._buckets
+        )
 
     def _place(self) -> None:
         """Give every parameter a place in DDP's buckets, from the next step on.
@@ -182,11 +189,14 @@ class Sparse(Hook):
             self._reducer.set_density(self._density)
         self._reducer.import_state(state)
 
-    def _lost(self) -> Any:
-        """Was the step not applied? Known on the stream, so that the host need not wait."""
-        if self._on_gpu:
-            return self._outcome == 0
-        return torch.tensor([not self._applied])
+    def _fill_lost(self) -> None:
+        """All gradients of a step that was not applied. In place they are 0 already."""
+        if self._placed and self._scaler is None:
+            return
+        # Known on the stream, so that the host need not wait.
+        lost = self._outcome == 0 if self._on_gpu else torch.tensor([not self._applied])
+        for buffer, _, _ in self._buckets:
+            buffer.masked_fill_(lost, 0.0 if self._scaler is None else math.nan)
 
     def set_density(self, density: float) -> None:
         """From the next step on. All ranks call it, between steps."""
