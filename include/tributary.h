@@ -93,20 +93,27 @@
  *
  *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are on GPUs of one host that reach each other's
  *  memory, and all in one process or each in a process of its own, kernels of the library serve small
- *  allreduces, reduce_scatters, allgathers and broadcasts: each rank stores its part straight into memory
- *  of its peers, or of a larger allreduce first a share of it into each peer's, which reduces that and
- *  stores the result. That serves lists, averages and the barrier, too, whose messages are small enough:
- *  allreduces up to 1 MiB with 2 to 4 GPUs over NVLink, 2 MiB between processes, 512 KiB with more GPUs,
- *  64 KiB over PCI Express, half of that for f64 and integers. What a rank sends to each other one in a reduce_scatter may be 1 MiB with 2
- *  GPUs over NVLink, 512 KiB with 3 or 4, 256 KiB for all others together with more; in an allgather or a
- *  broadcast half as much, whatever its type. An allreduce takes eight times its bytes of `peer_bytes`,
- *  of which larger ones have 8 MiB (see below): with more than the default it may be 2 MiB with 2 GPUs,
- *  and 8 MiB with 3 or 4; with less there may be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest: scaled calls, several in one
- *  batch, sends and receives, and communicators that were adopted, or split from such. Every rank
- *  reduces in rank order, so a result has the same bits wherever it is, and TRIB_AVG is the sum divided
- *  by the number of ranks; copies keep every bit. When the communicator is made, every pair of GPUs is
- *  tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all, and the log (TRIB_LOG_INFO)
- *  says why. Aborts end these kernels within some 20 us.
+ *  allreduces, reduce_scatters, allgathers and broadcasts, and so lists, averages and the barrier: each
+ *  rank stores its part straight into memory of its peers. A larger allreduce is divided: each rank stores
+ *  one share into the memory of each peer, and each peer reduces its share and stores the result into
+ *  that of all. They serve up to so many bytes, by default:
+ *
+ *    GPUs                 allreduce, in one process   a process each   reduce_scatter, to each rank
+ *    2, over NVLink       1 MiB                       2 MiB            as an allreduce
+ *    3 or 4, over NVLink  1 MiB (3: 16 bytes less)    2 MiB (32 less)  512 KiB
+ *    5 to 8, over NVLink  512 KiB                     512 KiB          256 KiB, to all ranks together
+ *    over PCI Express     64 KiB                      64 KiB           64 KiB, as above
+ *
+ *  For f64 and integers it is half of that, and for an allgather or a broadcast half of what a
+ *  reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 8 MiB where
+ *  larger allreduces are served (see below); an allreduce takes eight times its bytes of it. With more
+ *  than the default 2 GPUs go up to 2 MiB, and allreduces of 3 or 4 up to 8 MiB; with less there may be
+ *  room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
+ *  scaled calls, several in one batch, sends and receives, and communicators that were adopted, or
+ *  split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
+ *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is
+ *  made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all, and
+ *  the log (TRIB_LOG_INFO) says why. Aborts end these kernels within some 20 us.
  *
  *  Processes hand each other that memory over the side channel (see below), so NCCL serves those that have
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
@@ -1529,11 +1536,11 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * their trib_reducer_ready on: nothing is copied, and after such a step they are undefined; with
  * TRIB_REDUCER_TWINS too they are as they were.
  *
- * IN PLACE. With TRIB_REDUCER_IN_PLACE the gradients lie in buckets of the caller's, as those of
- * PyTorch's DDP do: gradients of one type that follow each other in the order above, and lie one right
- * behind the other in memory, are a bucket, whatever its size, on all ranks alike. They are reduced
- * where they are, as views are; after a step that is not applied they are 0, or, if the communicator
- * has ended, undefined.
+ * IN PLACE. With options.buckets the gradients lie in buckets of the caller's, as those of PyTorch's
+ * DDP do: in the order above, the first buckets[0] gradients are one, the next buckets[1] another, and
+ * so on. Those of a bucket have one type, and lie one right behind the other in memory. They are
+ * reduced where they are, as views are; after a step that is not applied they are 0, or, if the
+ * communicator has ended, undefined.
  *
  * A gradient that is not ready at the finish counts as 0, and gets the average as all do (one that is
  * reduced where it lies becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
@@ -1587,11 +1594,7 @@ enum {
      *  states. If a rank has no memory for it, the order stays (and the log says so,
      *  TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was
      *  in them moves with them. */
-    TRIB_REDUCER_LEARN_ORDER = 1u << 3,
-    /** The gradients lie in buckets of the caller's, and are reduced there: see IN PLACE. Not with
-     *  TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight; bucket_bytes and first_bytes
-     *  are ignored. */
-    TRIB_REDUCER_IN_PLACE = 1u << 4
+    TRIB_REDUCER_LEARN_ORDER = 1u << 3
 };
 
 /** Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks
@@ -1619,9 +1622,17 @@ typedef struct trib_reducer_options {
                             *   Otherwise in this order, a permutation of 0 to n - 1. An export has
                             *   the order in which they are passed all the same. Not with
                             *   TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create */
+    const uint64_t
+        *buckets; /**< NULL: buckets of the reducer's own. Otherwise how many gradients each
+                            *   of `nbuckets` of the caller's has, n in all: see IN PLACE. (One whose
+                            *   gradients have no elements is none of trib_reducer_buckets.) Not with
+                            *   TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight;
+                            *   bucket_bytes and first_bytes are ignored. Read by
+                            *   trib_reducer_create */
+    uint64_t nbuckets;
 } trib_reducer_options;
 #define TRIB_REDUCER_OPTIONS_INIT                                                                  \
-    {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL, NULL}
+    {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 
 /** Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;
  *  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.
@@ -1630,7 +1641,7 @@ typedef struct trib_reducer_options {
  *  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.
  *  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,
  *  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets
- *  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none with TRIB_REDUCER_IN_PLACE (and see
+ *  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see
  *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
@@ -1664,7 +1675,8 @@ TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_st
 
 /** End the step: queue the buckets that are left, and make later work on `stream` wait for the
  *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
- *  has run before a gradient that is copied to a bucket is written. A step without a trib_reducer_ready is
+ *  has run before a gradient that is copied to a bucket is written; others are written from their
+ *  trib_reducer_ready on, and those that were not ready as the copied ones. A step without a trib_reducer_ready is
  *  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
  *  first step's with TRIB_REDUCER_LEARN_ORDER.
  *

@@ -10,7 +10,7 @@ static size_t chunks_of(const struct tri_push *job)
     return tri_push_chunks(job->count, job->dtype);
 }
 
-/* Of kinds that push has no kernel for it means nothing. A copy is of bytes. */
+/* Only for kinds that push has a kernel for. A copy is of bytes. */
 static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri_call *call)
 {
     static const enum tri_push_kind kinds[TRI_KINDS] = {
@@ -28,19 +28,18 @@ static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri
                            .root = call->peer,
                            .size = push->size,
                            .capacity = push->capacity};
-    if (kind == TRI_PUSH_ALLREDUCE && chunks_of(&job) > push->most.one_shot)
+    if (kind == TRI_PUSH_ALLREDUCE && chunks_of(&job) > push->most.one_shot &&
+        tri_push_can_share(job.count, job.dtype, job.size))
         job.kind = TRI_PUSH_TWO_SHOT;
     return job;
 }
 
-/* Is push ahead? Of other kinds than allreduces what a rank sends to each peer counts; with more ranks than
- * it was measured with, all that it sends. */
+/* Is push ahead of NCCL? */
 static bool is_small(const struct tri_nccl_push *push, const struct tri_push *job)
 {
     if (job->kind == TRI_PUSH_ALLREDUCE || job->kind == TRI_PUSH_TWO_SHOT)
         return chunks_of(job) <= push->most.two_shot;
-    return chunks_of(job) * (push->size <= TRI_NCCL_MEASURED ? 1 : (size_t)push->size - 1) <=
-           push->most.others;
+    return chunks_of(job) * tri_nccl_push_counted(push->size) <= push->most.others;
 }
 
 static bool has_kernel(const struct tri_call *call)

@@ -28,11 +28,20 @@ struct tri_nccl_push_own {
     float received[TRI_NCCL_TRIED];
 };
 
-/* The most that push serves, in chunks. */
+/* Of a call that is not an allreduce: to how many peers what a rank sends counts. With more ranks than were
+ * measured to all, as NCCL sends no more. */
+static inline size_t tri_nccl_push_counted(int32_t size)
+{
+    return size <= TRI_NCCL_MEASURED ? 1 : (size_t)size - 1;
+}
+
+/* The most that push serves, in chunks. In one shot a rank sends all of its part to each peer, so the limit is
+ * the lower the more there are. */
 struct tri_nccl_push_most {
-    size_t one_shot; /* an allreduce in one shot, */
-    size_t two_shot; /* and in two */
-    size_t others;   /* other kinds: what a rank sends to each peer */
+    size_t one_shot; /* up to here an allreduce is faster in one shot than in two */
+    size_t two_shot; /* up to here in two shots faster than NCCL's */
+    size_t
+        others; /* up to here calls of other kinds are faster than NCCL's. A copy sends twice its bytes */
 };
 
 struct tri_nccl_pull;

@@ -18,9 +18,7 @@ bool tri_nccl_push_forbidden(void)
 
 /* ------------------------------------------------------------------------------------- what fits */
 
-/* Up to how many KiB push is ahead of NCCL: an allreduce in one shot, which is ahead of two shots so far (a rank
- * sends all of its part to each peer: the fewer bytes the more there are), in two shots, and other kinds. A copy
- * sends twice its bytes. Measured over NVLink with 2 to 4 GPUs; the rest is estimates that err towards NCCL. */
+/* In KiB. Measured over NVLink with 2 to 4 GPUs; the rest is estimates that err towards NCCL. */
 static struct tri_nccl_push_most ahead_kib(int32_t size, bool nvlink)
 {
     static const struct tri_nccl_push_most by_size[TRI_NCCL_MEASURED + 1] = {
@@ -40,11 +38,12 @@ static size_t largest(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Chunks of a slot with which nothing has another limit. Two shots take two shares of it. */
+/* The largest slot that any call needs, in chunks. Two shots take two shares of it. */
 static size_t enough_chunks(const struct tri_nccl_push_most *most, int32_t size)
 {
     const size_t share = (most->two_shot + (size_t)size - 1) / (size_t)size;
-    return largest(largest(most->one_shot, most->others), 2 * share);
+    const size_t others = most->others / tri_nccl_push_counted(size);
+    return largest(largest(most->one_shot, others), 2 * share);
 }
 
 static size_t round_up(size_t bytes, size_t to)

@@ -27,11 +27,6 @@ static trib_dtype bucket_type(const struct gradients *of, size_t i)
     return of->weighted && dtype != TRIB_F64 ? TRIB_F32 : dtype;
 }
 
-static size_t at_turn(const struct gradients *of, size_t turn)
-{
-    return of->order == NULL ? turn : (size_t)of->order[turn];
-}
-
 /* In its bucket, up to the next one. */
 static size_t slice_bytes(const struct gradients *of, size_t i)
 {
@@ -70,7 +65,7 @@ static void fill(struct tri_gradient_layout *layout, const struct gradients *of,
 {
     size_t n = 0, filled = 0;
     for (size_t turn = 0; turn < of->n; turn++) {
-        const size_t i = at_turn(of, turn);
+        const size_t i = tri_gradient_at(of->order, turn);
         if (of->tensors[i].count == 0 || bucket_type(of, i) != dtype)
             continue;
         work->members[n] = i;
@@ -91,7 +86,7 @@ static void number(struct tri_gradient_layout *layout, const struct gradients *o
 {
     size_t next = 0;
     for (size_t turn = 0; turn < of->n; turn++) {
-        const size_t i = at_turn(of, turn);
+        const size_t i = tri_gradient_at(of->order, turn);
         const size_t bucket = layout->gradients[i].bucket;
         if (bucket != TRI_NO_BUCKET && last[bucket] == i)
             numbers[bucket] = next++;
@@ -122,7 +117,7 @@ static void place(struct tri_gradient_layout *layout, const struct gradients *of
         filled[b] = 0;
     }
     for (size_t turn = 0; turn < of->n; turn++) {
-        const size_t i = at_turn(of, turn);
+        const size_t i = tri_gradient_at(of->order, turn);
         struct tri_gradient *gradient = &layout->gradients[i];
         if (gradient->bucket == TRI_NO_BUCKET)
             continue;

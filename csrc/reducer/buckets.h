@@ -43,6 +43,12 @@ void tri_gradient_layout_free(struct tri_gradient_layout *layout);
 void tri_gradient_layout_copy(struct tri_gradient_layout *to,
                               const struct tri_gradient_layout *from, size_t n);
 
+/* The gradient whose turn it is; `order` NULL: as they are passed. */
+static inline size_t tri_gradient_at(const uint64_t *order, size_t turn)
+{
+    return order == NULL ? turn : (size_t)order[turn];
+}
+
 enum { TRI_GRADIENT_WORK = 5 };
 
 /* Fill the buckets with the gradients in `order` (a permutation of 0 .. n - 1; NULL: as they are
@@ -53,8 +59,9 @@ bool tri_gradient_layout_make(struct tri_gradient_layout *out, const trib_tensor
                               const uint64_t *order, const struct tri_gradient_limits *limits,
                               size_t *work);
 
-/* Gradients of one type that follow each other in the order, and in memory, are a bucket. */
+/* Buckets that the caller has: so many gradients in each, in the order, which lie there already. What has no
+ * elements has no bucket. */
 void tri_gradient_layout_in_place(struct tri_gradient_layout *out, const trib_tensor *tensors,
-                                  size_t n, const uint64_t *order);
+                                  const uint64_t *order, const uint64_t *buckets, size_t nbuckets);
 
 #endif

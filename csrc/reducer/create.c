@@ -23,39 +23,40 @@ enum { ALIGN = 256 };
 /* What every rank tells the others. Compared as bytes. */
 struct message {
     uint64_t n, elements, digest; /* digest: of counts, types and options */
-    uint64_t buckets;             /* digest of them: in place they follow from addresses */
     int32_t status;               /* of its preparations */
     uint32_t rejected;            /* 1: its arguments are invalid */
 };
 _Static_assert(sizeof(struct message) <= TRI_STAGED_BYTES, "one small_allgather takes a message");
 
-static uint64_t digest_of(const struct tri_gradient_layout *layout)
+/* Of what is said of the buckets. */
+static uint64_t digest_of_buckets(const trib_reducer_options *options, size_t n, uint64_t digest)
 {
-    uint64_t digest = 0;
-    for (size_t b = 0; b < layout->nbuckets; b++) {
-        const uint64_t bucket[] = {layout->buckets[b].n, layout->buckets[b].count};
-        digest = tri_digest(digest, bucket, sizeof bucket);
-    }
+    if (options->order != NULL)
+        digest = tri_digest(digest + 1, options->order, n * sizeof *options->order);
+    if (options->buckets != NULL)
+        digest = tri_digest(digest + 2, options->buckets,
+                            (size_t)options->nbuckets * sizeof *options->buckets);
     return digest;
 }
 
+/* Arguments that were not checked to the end are not read. */
 static struct message message_of(const struct tri_reducer_request *request, trib_status status,
-                                 bool rejected)
+                                 trib_status checked)
 {
+    const bool rejected = checked != TRIB_OK && checked != TRIB_ERR_OUT_OF_MEMORY;
     struct message message = {.n = request->n, .status = status, .rejected = rejected};
     const uint64_t options[] = {request->options.flags, request->limits.bucket_bytes,
                                 request->limits.first_bytes, request->limits.weighted,
                                 request->options.sparse != NULL};
     message.digest = tri_digest(0, options, sizeof options);
-    for (size_t i = 0; !rejected && i < request->n; i++) {
+    for (size_t i = 0; checked == TRIB_OK && i < request->n; i++) {
         const uint64_t tensor[] = {request->gradients[i].count,
                                    (uint64_t)request->gradients[i].dtype};
         message.digest = tri_digest(message.digest, tensor, sizeof tensor);
         message.elements += request->gradients[i].count;
     }
-    if (!rejected && request->options.order != NULL)
-        message.digest = tri_digest(message.digest, request->options.order,
-                                    request->n * sizeof *request->options.order);
+    if (checked == TRIB_OK)
+        message.digest = digest_of_buckets(&request->options, request->n, message.digest);
     return message;
 }
 
@@ -68,6 +69,11 @@ static trib_status compare(const struct trib_comm *comm, const struct message *a
                                  "rank %d rejected its arguments (%s): all ranks must pass the "
                                  "same; no rank has a reducer",
                                  rank, trib_status_name(all[rank].status));
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (all[rank].status != TRIB_OK)
+            return tri_fail_call(comm, TRI_REDUCER_CREATE, all[rank].status,
+                                 "rank %d failed (%s), so no rank has a reducer", rank,
+                                 trib_status_name(all[rank].status));
     for (int32_t rank = 1; rank < comm->size; rank++)
         if (all[rank].digest != all[0].digest || all[rank].n != all[0].n)
             return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_MISMATCH,
@@ -79,31 +85,16 @@ static trib_status compare(const struct trib_comm *comm, const struct message *a
                                  rank, all[rank].n, all[rank].elements,
                                  (unsigned)(all[rank].digest ^ all[rank].digest >> 32), all[0].n,
                                  all[0].elements, (unsigned)(all[0].digest ^ all[0].digest >> 32));
-    for (int32_t rank = 0; rank < comm->size; rank++)
-        if (all[rank].status != TRIB_OK)
-            return tri_fail_call(comm, TRI_REDUCER_CREATE, all[rank].status,
-                                 "rank %d failed (%s), so no rank has a reducer", rank,
-                                 trib_status_name(all[rank].status));
-    for (int32_t rank = 1; rank < comm->size; rank++)
-        if (all[rank].buckets != all[0].buckets)
-            return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_MISMATCH,
-                                 "the gradients of rank %d lie in other buckets than those of rank "
-                                 "0: with TRIB_REDUCER_IN_PLACE those that lie one behind the "
-                                 "other on one rank must do so on all; no rank has a reducer",
-                                 rank);
     return TRIB_OK;
 }
 
 /* A rank's own failure, with its detail, wins over what the others report. */
-static trib_status agree(const struct tri_reducer_request *request,
-                         const struct trib_reducer *reducer, trib_status status, bool rejected,
-                         trib_stream stream)
+static trib_status agree(const struct tri_reducer_request *request, trib_status status,
+                         trib_status checked, trib_stream stream)
 {
     struct trib_comm *comm = request->comm;
     const struct tri_detail_copy why = tri_detail_copy();
-    struct message own = message_of(request, status, rejected);
-    if (reducer != NULL)
-        own.buckets = digest_of(&reducer->layout);
+    const struct message own = message_of(request, status, checked);
     struct message *all = calloc((size_t)comm->size, sizeof *all);
     if (all == NULL) {
         (void)tri_abort_raise(comm->state, TRIB_ERR_OUT_OF_MEMORY,
@@ -162,6 +153,7 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
     reducer->transport = request->comm->transport;
     reducer->device = request->comm->device;
     reducer->flags = request->options.flags;
+    reducer->in_place = request->options.buckets != NULL;
     reducer->learning = (request->options.flags & TRIB_REDUCER_LEARN_ORDER) != 0;
     reducer->limits = request->limits;
     reducer->weight = (struct tri_weight){.device = request->options.device_weight};
@@ -197,9 +189,9 @@ static trib_status lay_out_buckets(struct trib_reducer *reducer,
 
 static trib_status lay_out(struct trib_reducer *reducer, const struct tri_reducer_request *request)
 {
-    if ((reducer->flags & TRIB_REDUCER_IN_PLACE) != 0)
-        tri_gradient_layout_in_place(&reducer->layout, request->gradients, request->n,
-                                     request->options.order);
+    if (reducer->in_place)
+        tri_gradient_layout_in_place(&reducer->layout, request->gradients, request->options.order,
+                                     request->options.buckets, (size_t)request->options.nbuckets);
     else
         TRI_TRY(lay_out_buckets(reducer, request));
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)
@@ -287,11 +279,9 @@ static trib_status create(void *argument, trib_stream stream)
 {
     struct tri_reducer_request *request = argument;
     struct trib_reducer *reducer = NULL;
-    trib_status status = tri_reducer_check(request);
-    const bool rejected = status != TRIB_OK && status != TRIB_ERR_OUT_OF_MEMORY;
-    if (status == TRIB_OK)
-        status = prepare(&reducer, request);
-    status = agree(request, reducer, status, rejected, stream);
+    const trib_status checked = tri_reducer_check(request);
+    trib_status status = checked == TRIB_OK ? prepare(&reducer, request) : checked;
+    status = agree(request, status, checked, stream);
     if (status != TRIB_OK)
         discard(reducer, true);
     else if (request->out != NULL) /* as always: the check rejects NULL */

@@ -1,14 +1,7 @@
 /* Buckets that the caller has: what is laid out lies there already. */
-#include "csrc/base/types.h"
 #include "csrc/reducer/buckets.h"
 
-/* Right behind the last gradient of the bucket, and of its type? */
-static bool continues(const struct tri_gradient_bucket *bucket, const trib_tensor *tensor)
-{
-    return bucket->dtype == tensor->dtype &&
-           (char *)tensor->data == bucket->data + bucket->count * trib_dtype_size(bucket->dtype);
-}
-
+/* Gradient `i` belongs to the newest bucket. */
 static void add(struct tri_gradient_layout *layout, const trib_tensor *tensor, size_t i)
 {
     struct tri_gradient_bucket *bucket = &layout->buckets[layout->nbuckets - 1];
@@ -24,19 +17,23 @@ static void add(struct tri_gradient_layout *layout, const trib_tensor *tensor, s
 }
 
 void tri_gradient_layout_in_place(struct tri_gradient_layout *out, const trib_tensor *tensors,
-                                  size_t n, const uint64_t *order)
+                                  const uint64_t *order, const uint64_t *buckets, size_t nbuckets)
 {
+    size_t turn = 0, slices = 0;
     out->nbuckets = out->bytes = out->most = 0;
-    for (size_t turn = 0, slices = 0; turn < n; turn++) {
-        const size_t i = order == NULL ? turn : (size_t)order[turn];
-        const trib_tensor *tensor = &tensors[i];
-        out->gradients[i].bucket = TRI_NO_BUCKET;
-        if (tensor->count == 0)
-            continue;
-        if (out->nbuckets == 0 || !continues(&out->buckets[out->nbuckets - 1], tensor))
-            out->buckets[out->nbuckets++] = (struct tri_gradient_bucket){
-                .dtype = tensor->dtype, .data = tensor->data, .first = slices};
-        add(out, tensor, i);
-        slices++;
+    for (size_t b = 0; b < nbuckets; b++) {
+        bool begun = false;
+        for (uint64_t left = buckets[b]; left > 0; left--, turn++) {
+            const size_t i = tri_gradient_at(order, turn);
+            out->gradients[i].bucket = TRI_NO_BUCKET;
+            if (tensors[i].count == 0)
+                continue;
+            if (!begun)
+                out->buckets[out->nbuckets++] = (struct tri_gradient_bucket){
+                    .dtype = tensors[i].dtype, .data = tensors[i].data, .first = slices};
+            begun = true;
+            add(out, &tensors[i], i);
+            slices++;
+        }
     }
 }

@@ -73,7 +73,7 @@ static trib_status fill_bucket(const struct bucket_run *run, const struct tri_bu
     uintptr_t previous = 0;
     TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
     trib_status status = TRIB_OK;
-    if ((reducer->flags & (TRIB_REDUCER_VIEWS | TRIB_REDUCER_IN_PLACE)) == 0)
+    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0 && !reducer->in_place)
         status = reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, bucket,
                                                  weight_of(reducer), reducer->stream);
     if (status == TRIB_OK)
@@ -141,7 +141,7 @@ static trib_status write_gradients(const struct trib_reducer *reducer)
 {
     const struct tri_kernels *kernels = reducer->backend->kernels;
     const bool are_views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && reducer->twins == NULL;
-    if ((reducer->flags & TRIB_REDUCER_IN_PLACE) != 0)
+    if (reducer->in_place)
         return clear_gradients(reducer);
     for (size_t b = 0; !are_views && b < reducer->layout.nbuckets; b++) {
         const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];

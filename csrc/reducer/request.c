@@ -10,8 +10,8 @@
 #include "csrc/core/validate.h"
 
 static const uint64_t bucket_bytes_default = 25 << 20, first_bytes_default = 1 << 20;
-static const uint32_t all_flags = TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS |
-                                  TRIB_REDUCER_LEARN_ORDER | TRIB_REDUCER_IN_PLACE;
+static const uint32_t all_flags =
+    TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_LEARN_ORDER;
 
 static trib_status fail_argument(const struct tri_reducer_request *request, const char *what)
 {
@@ -23,10 +23,9 @@ static trib_status check_weight(const struct tri_reducer_request *request)
     const trib_reducer_options *options = &request->options;
     if (options->device_weight == NULL)
         return TRIB_OK;
-    if ((options->flags & (TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_IN_PLACE)) != 0)
+    if ((options->flags & (TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS)) != 0 || options->buckets != NULL)
         return fail_argument(request, "options.device_weight makes averages of copies: not with "
-                                      "TRIB_REDUCER_SUM, TRIB_REDUCER_VIEWS or "
-                                      "TRIB_REDUCER_IN_PLACE");
+                                      "TRIB_REDUCER_SUM, TRIB_REDUCER_VIEWS or options.buckets");
     return tri_check_scalar(request->comm, TRI_REDUCER_CREATE, "options.device_weight",
                             options->device_weight);
 }
@@ -53,39 +52,20 @@ static trib_status check_sparse(const struct tri_reducer_request *request)
     return TRIB_OK;
 }
 
-static trib_status check_in_place(const struct tri_reducer_request *request)
+/* Where and in which order the gradients lie is said once. */
+static trib_status check_together(const struct tri_reducer_request *request)
 {
-    const uint32_t flags = request->options.flags;
-    if ((flags & TRIB_REDUCER_IN_PLACE) != 0 &&
-        (flags & (TRIB_REDUCER_VIEWS | TRIB_REDUCER_LEARN_ORDER)) != 0)
-        return fail_argument(request, "options.flags has TRIB_REDUCER_IN_PLACE with "
-                                      "TRIB_REDUCER_VIEWS or TRIB_REDUCER_LEARN_ORDER: in place, "
-                                      "the buckets are where and what the caller made them");
-    return TRIB_OK;
-}
-
-/* Each gradient once. */
-static trib_status check_order(const struct tri_reducer_request *request)
-{
-    const uint64_t *order = request->options.order;
-    if (order == NULL)
-        return TRIB_OK;
-    if ((request->options.flags & TRIB_REDUCER_LEARN_ORDER) != 0)
+    const trib_reducer_options *options = &request->options;
+    if (options->order != NULL && (options->flags & TRIB_REDUCER_LEARN_ORDER) != 0)
         return fail_argument(request, "options.order and TRIB_REDUCER_LEARN_ORDER exclude each "
                                       "other: the order is known, or learnt");
-    bool *seen = tri_comm_scratch(request->comm, request->n + 1);
-    if (seen == NULL)
-        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
-                             "no memory to check the order of %zu gradients", request->n);
-    memset(seen, 0, request->n);
-    for (size_t turn = 0; turn < request->n; turn++) {
-        if (order[turn] >= request->n || seen[order[turn]])
-            return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
-                                 "options.order[%zu] is %" PRIu64 "; expected each of 0 to n - 1 "
-                                 "once, and n is %zu",
-                                 turn, order[turn], request->n);
-        seen[order[turn]] = true;
-    }
+    if (options->buckets != NULL &&
+        (options->flags & (TRIB_REDUCER_VIEWS | TRIB_REDUCER_LEARN_ORDER)) != 0)
+        return fail_argument(request, "options.buckets with TRIB_REDUCER_VIEWS or "
+                                      "TRIB_REDUCER_LEARN_ORDER: in place, the buckets are where "
+                                      "and what the caller made them");
+    if (options->buckets == NULL && options->nbuckets != 0)
+        return fail_argument(request, "options.nbuckets is not 0, and options.buckets is NULL");
     return TRIB_OK;
 }
 
@@ -104,15 +84,14 @@ static trib_status read_options(struct tri_reducer_request *request,
     if ((read->flags & ~all_flags) != 0)
         return tri_fail_call(comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
                              "options.flags is 0x%x; expected any of TRIB_REDUCER_SUM, "
-                             "TRIB_REDUCER_VIEWS, TRIB_REDUCER_TWINS, TRIB_REDUCER_LEARN_ORDER and "
-                             "TRIB_REDUCER_IN_PLACE",
+                             "TRIB_REDUCER_VIEWS, TRIB_REDUCER_TWINS and "
+                             "TRIB_REDUCER_LEARN_ORDER",
                              read->flags);
     if ((read->flags & TRIB_REDUCER_TWINS) != 0 && (read->flags & TRIB_REDUCER_VIEWS) == 0)
         return fail_argument(request, "options.flags has TRIB_REDUCER_TWINS without "
                                       "TRIB_REDUCER_VIEWS: without views every step that is not "
                                       "applied leaves the gradients as they were");
-    TRI_TRY(check_in_place(request));
-    TRI_TRY(check_order(request));
+    TRI_TRY(check_together(request));
     TRI_TRY(check_weight(request));
     TRI_TRY(check_sparse(request));
     request->limits.bucket_bytes =
@@ -145,6 +124,51 @@ static trib_status check_gradient(const struct tri_reducer_request *request, siz
     if (tensor->count == 0 || (request->options.flags & TRIB_REDUCER_VIEWS) != 0)
         return TRIB_OK;
     return tri_check_buffer(request->comm, TRI_REDUCER_CREATE, &buffer, bytes);
+}
+
+/* Gradients `first` to `end` - 1 in the order share a bucket of the caller's: without gaps. */
+static trib_status check_bucket(const struct tri_reducer_request *request, size_t first, size_t end)
+{
+    const trib_tensor *last = NULL;
+    for (size_t turn = first; turn < end; turn++) {
+        const size_t i = tri_gradient_at(request->options.order, turn);
+        const trib_tensor *tensor = &request->gradients[i];
+        if (tensor->count == 0)
+            continue;
+        if (last != NULL &&
+            (tensor->dtype != last->dtype ||
+             (const char *)tensor->data !=
+                 (const char *)last->data + last->count * trib_dtype_size(last->dtype)))
+            return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                                 "`gradients[%zu]` shares a bucket of options.buckets with the one "
+                                 "before it; expected the same type, and memory right behind it",
+                                 i);
+        last = tensor;
+    }
+    return TRIB_OK;
+}
+
+/* None is empty, so there are no more than gradients. */
+static trib_status check_buckets(const struct tri_reducer_request *request)
+{
+    const trib_reducer_options *options = &request->options;
+    size_t first = 0;
+    if (options->buckets == NULL)
+        return TRIB_OK;
+    for (uint64_t b = 0; b < options->nbuckets; b++) {
+        if (options->buckets[b] == 0 || options->buckets[b] > request->n - first)
+            return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                                 "options.buckets[%" PRIu64 "] is %" PRIu64
+                                 "; expected at least 1, "
+                                 "and at most the %zu gradients that are left",
+                                 b, options->buckets[b], request->n - first);
+        TRI_TRY(check_bucket(request, first, first + (size_t)options->buckets[b]));
+        first += (size_t)options->buckets[b];
+    }
+    if (first == request->n)
+        return TRIB_OK;
+    return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                         "options.buckets has %zu gradients, of %zu", first, request->n);
 }
 
 static trib_status check_apart(const struct tri_reducer_request *request, struct tri_range *ranges,
@@ -190,6 +214,28 @@ static trib_status check_gradients(const struct tri_reducer_request *request)
     return check_apart(request, ranges, used);
 }
 
+/* Each gradient once. */
+static trib_status check_order(const struct tri_reducer_request *request)
+{
+    const uint64_t *order = request->options.order;
+    if (order == NULL)
+        return TRIB_OK;
+    bool *seen = tri_comm_scratch(request->comm, request->n + 1);
+    if (seen == NULL)
+        return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
+                             "no memory to check the order of %zu gradients", request->n);
+    memset(seen, 0, request->n);
+    for (size_t turn = 0; turn < request->n; turn++) {
+        if (order[turn] >= request->n || seen[order[turn]])
+            return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_ARGUMENT,
+                                 "options.order[%zu] is %" PRIu64 "; expected each of 0 to n - 1 "
+                                 "once, and n is %zu",
+                                 turn, order[turn], request->n);
+        seen[order[turn]] = true;
+    }
+    return TRIB_OK;
+}
+
 trib_status tri_reducer_check(struct tri_reducer_request *request)
 {
     if (request->out == NULL)
@@ -198,5 +244,7 @@ trib_status tri_reducer_check(struct tri_reducer_request *request)
         return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_INVALID_USAGE,
                              "a batch is open: call trib_batch_end first");
     TRI_TRY(read_options(request, request->passed));
-    return check_gradients(request);
+    TRI_TRY(check_gradients(request));
+    TRI_TRY(check_order(request));
+    return check_buckets(request);
 }

@@ -3,12 +3,18 @@
 
 #include <string.h>
 
-static void make_reducer_with(struct captured *self, uint32_t flags, const float *weight)
+static void make_reducer_with(struct captured *self, uint32_t flags, const float *weight,
+                              bool in_place)
 {
+    static const uint64_t one_each[] = {1, 1};
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     options.flags = flags;
     options.bucket_bytes = options.first_bytes = 1; /* a bucket for each gradient */
     options.device_weight = weight;
+    if (in_place) {
+        options.buckets = one_each;
+        options.nbuckets = 2;
+    }
     if (!CHECK_OK(trib_reducer_create(&self->reducer, self->comm, self->tensors, 2, &options)))
         return;
     for (size_t i = 0; i < 2 && (flags & TRIB_REDUCER_VIEWS) != 0; i++)
@@ -17,27 +23,32 @@ static void make_reducer_with(struct captured *self, uint32_t flags, const float
 
 static void make_copies(struct captured *self)
 {
-    make_reducer_with(self, 0, NULL);
+    make_reducer_with(self, 0, NULL, false);
+}
+
+static void make_in_place(struct captured *self)
+{
+    make_reducer_with(self, 0, NULL, true);
 }
 
 static void make_sums(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_SUM, NULL);
+    make_reducer_with(self, TRIB_REDUCER_SUM, NULL, false);
 }
 
 static void make_views(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_VIEWS, NULL);
+    make_reducer_with(self, TRIB_REDUCER_VIEWS, NULL, false);
 }
 
 static void make_twins(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS, NULL);
+    make_reducer_with(self, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS, NULL, false);
 }
 
 static void make_weighted(struct captured *self)
 {
-    make_reducer_with(self, 0, self->word);
+    make_reducer_with(self, 0, self->word, false);
 }
 
 /* The gradients on two streams, which are one in a capture: `beside` forks off `stream`. */
@@ -53,6 +64,7 @@ static trib_status queue_step(struct captured *self, const trib_tensor *tensors,
 
 static const struct kind kinds[] = {
     {"a reducer's step", make_copies, queue_step, captured_average, 0, true},
+    {"a reducer's step, in place", make_in_place, queue_step, captured_average, 0, true},
     {"a reducer's step, sums", make_sums, queue_step, captured_sum, 0, true},
     {"a reducer's step, views", make_views, queue_step, captured_average, 0, true},
     {"a reducer's step, views with twins", make_twins, queue_step, captured_average, 0, true},
@@ -87,7 +99,7 @@ static void matched_rank(int rank, int size, void *argument)
 
 static void make_learning(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_LEARN_ORDER, NULL);
+    make_reducer_with(self, TRIB_REDUCER_LEARN_ORDER, NULL, false);
 }
 
 /* No graph can capture this step, because `why`; the capture goes on. */

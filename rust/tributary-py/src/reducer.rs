@@ -29,8 +29,8 @@ use crate::work::{Applied, Kept, Last, Work};
 ///
 /// Keywords: `average` (else sums); `order`, a permutation of the gradients' numbers, in which buckets
 /// are filled; or `learn_order`, by which the first step decides it; `in_place`, for gradients that lie
-/// in buckets already, one right behind the other: they are reduced there, and are 0 after a step that
-/// is not applied; `weight`, one float in device memory, for weighted averages; `bucket_bytes`, and
+/// in buckets already, one right behind the other: how many each bucket has, in the order. They are
+/// reduced there, and are 0 after a step that is not applied; `weight`, one float in device memory, for weighted averages; `bucket_bytes`, and
 /// `first_bytes` of the first bucket and the last; `sparse`, a dict of SparseAllReduce's keywords,
 /// {} for the defaults.
 ///
@@ -124,6 +124,7 @@ struct Options {
     raw: sys::trib_reducer_options,
     sparse: Option<SparseOptions>,
     order: Option<Vec<u64>>,
+    buckets: Option<Vec<u64>>,
 }
 
 // SAFETY: its pointers are NULL, or an address of a device.
@@ -134,8 +135,7 @@ impl Options {
         let keywords = Keywords::new("Reducer", given)?;
         let mut raw = sys::TRIB_REDUCER_OPTIONS_INIT;
         raw.flags = keywords.unless("average", sys::TRIB_REDUCER_SUM)?
-            | keywords.flag("learn_order", sys::TRIB_REDUCER_LEARN_ORDER)?
-            | keywords.flag("in_place", sys::TRIB_REDUCER_IN_PLACE)?;
+            | keywords.flag("learn_order", sys::TRIB_REDUCER_LEARN_ORDER)?;
         raw.bucket_bytes = keywords.take("bucket_bytes")?.unwrap_or(0);
         raw.first_bytes = keywords.take("first_bytes")?.unwrap_or(0);
         let weight = keywords.take::<Bound<'_, PyAny>>("weight")?;
@@ -148,9 +148,10 @@ impl Options {
         let sparse = sparse
             .map(|sparse| SparseOptions::new("Reducer(sparse=...)", Some(&sparse)))
             .transpose()?;
-        let order = keywords.take::<Vec<u64>>("order")?;
+        let order = keywords.take("order")?;
+        let buckets = keywords.take("in_place")?;
         keywords.finish()?;
-        Ok(Options { raw, sparse, order })
+        Ok(Options { raw, sparse, order, buckets })
     }
 
     /// C reads a number for each gradient.
@@ -165,8 +166,13 @@ impl Options {
 
     /// Without `sparse`.
     fn raw(&self) -> sys::trib_reducer_options {
-        let order = self.order.as_ref().map_or(ptr::null(), Vec::as_ptr);
-        sys::trib_reducer_options { order, ..self.raw }
+        let pointer = |numbers: &Option<Vec<u64>>| numbers.as_ref().map_or(ptr::null(), Vec::as_ptr);
+        sys::trib_reducer_options {
+            order: pointer(&self.order),
+            buckets: pointer(&self.buckets),
+            nbuckets: self.buckets.as_ref().map_or(0, |buckets| buckets.len() as u64),
+            ..self.raw
+        }
     }
 
     fn sparse(&self) -> Option<&SparseOptions> {

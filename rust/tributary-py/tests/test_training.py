@@ -196,7 +196,7 @@ class Reducers(unittest.TestCase):
             memory = floats(1, 2, 3, 4, 5)
             view = memoryview(memory)
             gradients = [view[3:], view[:3]]
-            reducer = Reducer(comm, gradients, average=False, in_place=True, order=(1, 0))
+            reducer = Reducer(comm, gradients, average=False, in_place=[2], order=(1, 0))
             self.assertEqual(reducer.buckets, 1)
             for i in (1, 0):
                 reducer.ready(i)
@@ -213,7 +213,7 @@ class Reducers(unittest.TestCase):
         def rank(comm: Communicator) -> list[float]:
             memory = floats(1, math.nan if comm.rank == 1 else 2)
             reducer = Reducer(
-                comm, [memory], in_place=True, sparse={"algorithm": "topka", "density": 0.5}
+                comm, [memory], in_place=[1], sparse={"algorithm": "topka", "density": 0.5}
             )
             reducer.ready(0)
             with self.assertRaisesRegex(ArgumentError, "not finite"):

@@ -580,8 +580,6 @@ pub const TRIB_REDUCER_VIEWS: u32 = 2;
 pub const TRIB_REDUCER_TWINS: u32 = 4;
 #[doc = " The first trib_reducer_finish fills the buckets anew, in the order in which rank 0 called\n  trib_reducer_ready; gradients that were not ready there come last. That finish blocks until\n  all ranks have come to it, within timeout_ms, and the step has run; what fails then ends the\n  communicator, and is returned though the step was applied. It needs as much device memory\n  again for as long if the gradients are views, and with options.sparse a second set of\n  states. If a rank has no memory for it, the order stays (and the log says so,\n  TRIB_LOG_WARN). Views move: ask trib_reducer_view again after that finish; what was\n  in them moves with them."]
 pub const TRIB_REDUCER_LEARN_ORDER: u32 = 8;
-#[doc = " The gradients lie in buckets of the caller's, and are reduced there: see IN PLACE. Not with\n  TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight; bucket_bytes and first_bytes\n  are ignored."]
-pub const TRIB_REDUCER_IN_PLACE: u32 = 16;
 #[doc = " Options of a reducer. Start from TRIB_REDUCER_OPTIONS_INIT; 0 is every field's default. All ranks\n  pass the same."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -600,10 +598,13 @@ pub struct trib_reducer_options {
     pub sparse: *const trib_sparse_options,
     #[doc = " NULL: buckets are filled with the gradients as they are passed.\n   Otherwise in this order, a permutation of 0 to n - 1. An export has\n   the order in which they are passed all the same. Not with\n   TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create"]
     pub order: *const u64,
+    #[doc = " NULL: buckets of the reducer's own. Otherwise how many gradients each\n   of `nbuckets` of the caller's has, n in all: see IN PLACE. (One whose\n   gradients have no elements is none of trib_reducer_buckets.) Not with\n   TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight;\n   bucket_bytes and first_bytes are ignored. Read by\n   trib_reducer_create"]
+    pub buckets: *const u64,
+    pub nbuckets: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_reducer_options"][::core::mem::size_of::<trib_reducer_options>() - 48usize];
+    ["Size of trib_reducer_options"][::core::mem::size_of::<trib_reducer_options>() - 64usize];
     ["Alignment of trib_reducer_options"][::core::mem::align_of::<trib_reducer_options>() - 8usize];
     ["Offset of field: trib_reducer_options::size"]
         [::core::mem::offset_of!(trib_reducer_options, size) - 0usize];
@@ -619,6 +620,10 @@ const _: () = {
         [::core::mem::offset_of!(trib_reducer_options, sparse) - 32usize];
     ["Offset of field: trib_reducer_options::order"]
         [::core::mem::offset_of!(trib_reducer_options, order) - 40usize];
+    ["Offset of field: trib_reducer_options::buckets"]
+        [::core::mem::offset_of!(trib_reducer_options, buckets) - 48usize];
+    ["Offset of field: trib_reducer_options::nbuckets"]
+        [::core::mem::offset_of!(trib_reducer_options, nbuckets) - 56usize];
 };
 pub const TRIB_LOG_ERROR: i32 = 1;
 pub const TRIB_LOG_WARN: i32 = 2;
@@ -1253,7 +1258,7 @@ extern "C" {
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
     #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
-    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none with TRIB_REDUCER_IN_PLACE (and see\n  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each."]
+    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see\n  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each."]
     pub fn trib_reducer_create(
         out: *mut *mut trib_reducer,
         comm: *mut trib_comm,
@@ -1275,7 +1280,7 @@ extern "C" {
         i: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " End the step: queue the buckets that are left, and make later work on `stream` wait for the\n  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,\n  has run before a gradient that is copied to a bucket is written. A step without a trib_reducer_ready is\n  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the\n  first step's with TRIB_REDUCER_LEARN_ORDER.\n\n  After a failure `stream` may not wait for the step, though what is queued of it still runs, and\n  reads and writes gradients: use and free them once trib_reducer_wait has returned TRIB_OK."]
+    #[doc = " End the step: queue the buckets that are left, and make later work on `stream` wait for the\n  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,\n  has run before a gradient that is copied to a bucket is written; others are written from their\n  trib_reducer_ready on, and those that were not ready as the copied ones. A step without a trib_reducer_ready is\n  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the\n  first step's with TRIB_REDUCER_LEARN_ORDER.\n\n  After a failure `stream` may not wait for the step, though what is queued of it still runs, and\n  reads and writes gradients: use and free them once trib_reducer_wait has returned TRIB_OK."]
     pub fn trib_reducer_finish(reducer: *mut trib_reducer, stream: trib_stream) -> trib_status;
     #[doc = " Wait until everything that steps have queued so far has run, applied or not: nothing uses the\n  gradients then. Needed after a trib_reducer_finish that has failed; otherwise a wait for its stream\n  will do. TRIB_ERR_TIMEOUT if something still runs after `timeout_ms` (TRIB_NO_TIMEOUT; with 0 it\n  asks once): the communicator is as before, so wait again, or abort it. Also after the\n  communicator has ended, whose end is no failure of this call. TRIB_ERR_INVALID_USAGE while a CUDA\n  graph captures a step; replays are not waited for."]
     pub fn trib_reducer_wait(reducer: *mut trib_reducer, timeout_ms: u32) -> trib_status;

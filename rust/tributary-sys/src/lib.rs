@@ -164,4 +164,6 @@ pub const TRIB_REDUCER_OPTIONS_INIT: trib_reducer_options = trib_reducer_options
     device_weight: core::ptr::null(),
     sparse: core::ptr::null(),
     order: core::ptr::null(),
+    buckets: core::ptr::null(),
+    nbuckets: 0,
 };

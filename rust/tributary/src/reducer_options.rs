@@ -21,6 +21,7 @@ pub struct ReducerOptions {
     bucket_bytes: Option<u64>,
     first_bytes: Option<u64>,
     order: Option<Vec<u64>>,
+    buckets: Option<Vec<u64>>,
 }
 
 impl ReducerOptions {
@@ -61,14 +62,15 @@ impl ReducerOptions {
         self
     }
 
-    /// Reduces the gradients where they are, for they lie in buckets already: those of one type that
-    /// follow each other in the [order](ReducerOptions::order), and lie one right behind the other in
-    /// memory, are a bucket, whatever its size, on all ranks alike. Nothing is copied. After a step that
-    /// is not applied they are 0, or, if the communicator has ended, undefined. Not for
+    /// Reduces the gradients where they are, for they lie in buckets already: in the
+    /// [order](ReducerOptions::order), so many gradients in each of `buckets`. Those of a bucket have one
+    /// type, and lie one right behind the other in memory. Nothing is copied. After a step that is not
+    /// applied they are 0, or, if the communicator has ended, undefined. Not for
     /// [views](crate::Reducer::views), [weighted averages](crate::Reducer::weighted) or
     /// [`learn_order`](ReducerOptions::learn_order).
-    pub fn in_place(self, on: bool) -> ReducerOptions {
-        self.flag(sys::TRIB_REDUCER_IN_PLACE, on)
+    pub fn in_place(mut self, buckets: impl IntoIterator<Item = usize>) -> ReducerOptions {
+        self.buckets = Some(buckets.into_iter().map(|n| n as u64).collect());
+        self
     }
 
     /// Reduces each bucket by a sparse allreduce with a residual of its own: see
@@ -94,7 +96,7 @@ impl ReducerOptions {
     }
 
     /// Sets how many bytes a bucket holds at most. A larger gradient has a bucket of its own.
-    /// Default: 25 MiB.
+    /// Default: 25 MiB. Not used [in place](ReducerOptions::in_place), nor is `first_bytes`.
     pub fn bucket_bytes(mut self, bytes: u64) -> ReducerOptions {
         self.bucket_bytes = Some(bytes);
         self
@@ -139,6 +141,8 @@ impl ReducerOptions {
             first_bytes: self.first_bytes.unwrap_or(0),
             sparse: sparse.map_or(ptr::null(), RawOptions::as_ptr),
             order: self.order.as_ref().map_or(ptr::null(), Vec::as_ptr),
+            buckets: self.buckets.as_ref().map_or(ptr::null(), Vec::as_ptr),
+            nbuckets: self.buckets.as_ref().map_or(0, |buckets| buckets.len() as u64),
             ..sys::TRIB_REDUCER_OPTIONS_INIT
         }
     }

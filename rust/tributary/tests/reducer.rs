@@ -132,10 +132,10 @@ fn the_order_is_said() {
 }
 
 #[test]
-fn in_place_neighbours_are_a_bucket() {
+fn buckets_of_the_caller() {
     ranks(2, |comm, stream| {
-        let options = small_buckets().sum(true).in_place(true);
-        steps(&mut owned(comm, &options), comm, stream, false);
+        let options = small_buckets().sum(true);
+        steps(&mut owned(comm, &options.clone().in_place([1; 6])), comm, stream, false);
         let all = vec_on(comm, &[1.0_f32; 10]);
         // SAFETY: elements `begin` to `begin + len` of `all`, which outlives the reducer.
         let part = |begin: usize, len| unsafe {
@@ -144,8 +144,9 @@ fn in_place_neighbours_are_a_bucket() {
         };
         let (first, last) = (part(0, 7), part(7, 3));
         // SAFETY: only the reducer's steps use it.
-        let foreign: Result<Reducer<Foreign>> =
-            unsafe { Reducer::foreign(comm, &[&last, &first], &options.order([1, 0])) };
+        let foreign: Result<Reducer<Foreign>> = unsafe {
+            Reducer::foreign(comm, &[&last, &first], &options.order([1, 0]).in_place([2]))
+        };
         let mut reducer = foreign.unwrap();
         assert_eq!(reducer.buckets().unwrap(), 1);
         let step = reducer.step(comm).unwrap();

@@ -326,7 +326,7 @@ static void mistakes_of_all(struct reducing *reducing)
     CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("options.size");
     options.size++;
-    options.flags = 32;
+    options.flags = 16;
     CHECK_STATUS(try_create(reducing->comm, tensors, 2, &options), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("options.flags");
     options.flags = TRIB_REDUCER_TWINS;

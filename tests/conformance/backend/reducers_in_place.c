@@ -1,5 +1,5 @@
-/* Reducers of gradients that lie in buckets of the caller's: which of them share a bucket, in which order buckets
- * are queued, what an export has in which order, and what is left of a step that is not applied. */
+/* Reducers of gradients that lie in buckets of the caller's: in which order buckets are filled and
+ * queued, what an export has in which order, and what is left of a step that is not applied. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "tests/conformance/backend/backend.h"
 #include "tests/conformance/reference.h"
 
-enum { GRADIENTS = 8, BYTES = 512, BUCKETS = 5 };
+enum { GRADIENTS = 8, BYTES = 512, BUCKETS = 5, QUEUED = 4 };
 
 /* In the order of the buckets. */
 static const struct place {
@@ -15,14 +15,15 @@ static const struct place {
     trib_dtype dtype;
     size_t count, at;
 } places[GRADIENTS] = {
-    {5, TRIB_F32, 17, 8},   {4, TRIB_F32, 3, 76},  /* right behind it */
-    {6, TRIB_F32, 0, 0},                           /* nothing, which separates nothing */
-    {0, TRIB_F32, 10, 88},  {1, TRIB_F16, 6, 128}, /* of another type */
-    {7, TRIB_F32, 4, 256},                         /* not right behind it */
-    {3, TRIB_F32, 9, 220},                         /* before the last one */
-    {2, TRIB_F32, 30, 272},                        /* right behind, but not next in the order */
+    {5, TRIB_F32, 17, 8},   {4, TRIB_F32, 3, 76}, /* right behind it */
+    {6, TRIB_F32, 0, 0},                          /* nothing, and nowhere */
+    {0, TRIB_F32, 10, 88},                        /* right behind, but in a bucket of its own */
+    {1, TRIB_F16, 6, 128},  {7, TRIB_F16, 1, 140},
+    {3, TRIB_F64, 0, 0}, /* alone in a bucket, which so is none */
+    {2, TRIB_F32, 30, 272},
 };
 static const uint64_t order[GRADIENTS] = {5, 4, 6, 0, 1, 7, 3, 2};
+static const uint64_t buckets[BUCKETS] = {3, 1, 2, 1, 1};
 
 struct placing {
     struct suite *suite;
@@ -65,24 +66,24 @@ static void fetch(struct placing *placing)
 
 /* ------------------------------------------------------------------------------------- creation */
 
-/* As it is passed: gradient 0 first. With `apart` gradient 0 does not lie behind gradient 4. */
-static trib_status create(struct placing *placing, const trib_reducer_options *options, bool apart)
+/* As it is passed: gradient 0 first. */
+static trib_status create(struct placing *placing, const trib_reducer_options *options)
 {
     trib_tensor tensors[GRADIENTS];
     guarded_reset(&placing->memory, BYTES, 0); /* from now on it lies where it does */
     for (size_t t = 0; t < GRADIENTS; t++)
         tensors[places[t].gradient] = (trib_tensor){guarded_data(&placing->memory, places[t].at),
                                                     places[t].count, places[t].dtype, 0};
-    if (apart)
-        tensors[0].data = guarded_data(&placing->memory, 440);
     return trib_reducer_create(&placing->reducer, placing->comm, tensors, GRADIENTS, options);
 }
 
 static trib_reducer_options in_place(void)
 {
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
-    options.flags = TRIB_REDUCER_SUM | TRIB_REDUCER_IN_PLACE;
+    options.flags = TRIB_REDUCER_SUM;
     options.order = order;
+    options.buckets = buckets;
+    options.nbuckets = BUCKETS;
     return options;
 }
 
@@ -130,7 +131,7 @@ static uint64_t calls_of(const struct placing *placing)
 /* A bucket is queued with the last gradient of it. */
 static void check_queued(struct placing *placing)
 {
-    static const uint64_t queued[GRADIENTS] = {0, 0, 0, 1, 2, 3, 4, 5};
+    static const uint64_t queued[GRADIENTS] = {0, 1, 1, 2, 2, 3, 3, 4};
     const uint64_t before = calls_of(placing);
     for (size_t t = 0; t < GRADIENTS; t++) {
         CHECK_OK(trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
@@ -143,11 +144,11 @@ static void check_queued(struct placing *placing)
 static bool dense(struct placing *placing)
 {
     const trib_reducer_options options = in_place();
-    bool good = CHECK_OK(create(placing, &options, false));
+    bool good = CHECK_OK(create(placing, &options));
     void *view = NULL;
     if (!good)
         return false;
-    CHECK(trib_reducer_buckets(placing->reducer) == BUCKETS);
+    CHECK(trib_reducer_buckets(placing->reducer) == QUEUED);
     CHECK_STATUS(trib_reducer_view(&view, placing->reducer, 0), TRIB_ERR_INVALID_USAGE);
     for (int step = 0; good && step < STEPS; step++)
         good = dense_step(placing, (enum step)step);
@@ -163,7 +164,9 @@ static bool views(struct placing *placing)
     trib_reducer_options options = in_place();
     const char *previous = NULL;
     options.flags = TRIB_REDUCER_VIEWS;
-    if (!CHECK_OK(create(placing, &options, false)))
+    options.buckets = NULL;
+    options.nbuckets = 0;
+    if (!CHECK_OK(create(placing, &options)))
         return false;
     for (size_t t = 0; t < GRADIENTS; t++) {
         void *view = NULL;
@@ -179,19 +182,19 @@ static bool views(struct placing *placing)
 
 /* --------------------------------------------------------------------------------------- sparse */
 
-static trib_status create_sparse(struct placing *placing, uint32_t flags, double density)
+static trib_status create_sparse(struct placing *placing, bool copies, double density)
 {
     trib_reducer_options options = in_place();
     trib_sparse_options sparse = TRIB_SPARSE_OPTIONS_INIT;
     sparse.algorithm = "topka";
     sparse.density = density;
     options.sparse = &sparse;
-    if ((flags & TRIB_REDUCER_IN_PLACE) == 0) {
-        options.order = NULL;
+    if (copies) {
+        options.order = options.buckets = NULL;
+        options.nbuckets = 0;
         options.bucket_bytes = options.first_bytes = 1; /* a bucket for each gradient */
     }
-    options.flags = flags;
-    return create(placing, &options, false);
+    return create(placing, &options);
 }
 
 /* Every gradient, whose elements are all `value`, but one of the last rank is NaN if `nan`. */
@@ -225,7 +228,7 @@ static void *export(const struct placing *placing, size_t *bytes)
 /* What a reducer of copies has kept of a step, in the order in which its gradients were passed. */
 static void *kept_of_copies(struct placing *placing, size_t *bytes)
 {
-    if (!CHECK_OK(create_sparse(placing, TRIB_REDUCER_SUM, 0.25)))
+    if (!CHECK_OK(create_sparse(placing, true, 0.25)))
         return NULL;
     put(placing);
     for (size_t t = 0; t < GRADIENTS; t++)
@@ -238,9 +241,9 @@ static void *kept_of_copies(struct placing *placing, size_t *bytes)
 }
 
 /* All residuals are sent: what they sum to is left in `memory`. */
-static bool send_all(struct placing *placing, uint32_t flags, const void *kept, size_t bytes)
+static bool send_all(struct placing *placing, bool copies, const void *kept, size_t bytes)
 {
-    const bool good = CHECK_OK(create_sparse(placing, flags, 1)) &&
+    const bool good = CHECK_OK(create_sparse(placing, copies, 1)) &&
                       CHECK_OK(trib_reducer_import(placing->reducer, kept, bytes, 0));
     if (good)
         sparse_step(placing, 0, false);
@@ -257,9 +260,9 @@ static bool exports(struct placing *placing)
     void *kept = kept_of_copies(placing, &bytes);
     if (kept == NULL)
         return false;
-    good = send_all(placing, TRIB_REDUCER_SUM, kept, bytes);
+    good = send_all(placing, true, kept, bytes);
     memcpy(sums, guarded_found(&placing->memory, 0), BYTES);
-    good = good && send_all(placing, TRIB_REDUCER_SUM | TRIB_REDUCER_IN_PLACE, kept, bytes);
+    good = good && send_all(placing, false, kept, bytes);
     for (size_t t = 0; good && t < GRADIENTS; t++)
         CHECK_MSG(memcmp(guarded_found(&placing->memory, places[t].at), sums + places[t].at,
                          places[t].count * trib_dtype_size(places[t].dtype)) == 0,
@@ -272,7 +275,7 @@ static bool exports(struct placing *placing)
 static bool fails(struct placing *placing)
 {
     size_t bytes;
-    if (!CHECK_OK(create_sparse(placing, TRIB_REDUCER_SUM | TRIB_REDUCER_IN_PLACE, 0.25)))
+    if (!CHECK_OK(create_sparse(placing, false, 0.25)))
         return false;
     sparse_step(placing, 2, false);
     void *before = export(placing, &bytes);
@@ -295,7 +298,7 @@ static bool fails(struct placing *placing)
 
 static void refused(struct placing *placing, const trib_reducer_options *options, const char *words)
 {
-    CHECK_STATUS(create(placing, options, false), TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(create(placing, options), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL(words);
     CHECK(placing->reducer == NULL);
 }
@@ -304,15 +307,68 @@ static void wrong_orders(struct placing *placing)
 {
     uint64_t wrong[GRADIENTS];
     trib_reducer_options options = in_place();
+    options.buckets = NULL;
+    options.nbuckets = 0;
     options.order = wrong;
     memcpy(wrong, order, sizeof wrong);
     wrong[7] = 5;
     refused(placing, &options, "options.order[7] is 5");
     wrong[7] = GRADIENTS;
     refused(placing, &options, "options.order[7] is 8");
-    options = in_place();
+    options.order = order;
     options.flags = TRIB_REDUCER_LEARN_ORDER;
     refused(placing, &options, "options.order and TRIB_REDUCER_LEARN_ORDER");
+}
+
+/* Arrays are not read before it is known that they can be there. */
+static void unread(struct placing *placing)
+{
+    const trib_reducer_options options = in_place();
+    CHECK_STATUS(
+        trib_reducer_create(&placing->reducer, placing->comm, NULL, (size_t)1 << 45, &options),
+        TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("`gradients` is NULL");
+    CHECK(placing->reducer == NULL);
+}
+
+/* No gradients, and none that has elements. */
+static void nothing(struct placing *placing)
+{
+    static const uint64_t both[] = {1, 0}, two[] = {2};
+    const trib_tensor tensors[] = {{NULL, 0, TRIB_F32, 0}, {NULL, 0, TRIB_F64, 0}};
+    trib_reducer_options options = in_place();
+    options.order = both;
+    options.buckets = two;
+    for (size_t n = 0; n <= 2; n += 2) {
+        options.nbuckets = n / 2;
+        if (!CHECK_OK(trib_reducer_create(&placing->reducer, placing->comm, tensors, n, &options)))
+            return;
+        CHECK(trib_reducer_buckets(placing->reducer) == 0);
+        CHECK_OK(trib_reducer_finish(placing->reducer, placing->stream));
+        CHECK_OK(trib_stream_wait(placing->device, placing->stream));
+        destroy(placing);
+    }
+}
+
+static void wrong_buckets(struct placing *placing)
+{
+    static const uint64_t more[] = {4, 2, 3}, none[] = {4, 0, 4}, apart[] = {4, 4};
+    static const uint64_t types[] = {5, 1, 2};
+    trib_reducer_options options = in_place();
+    options.nbuckets--;
+    refused(placing, &options, "options.buckets has 7 gradients, of 8");
+    options.buckets = more;
+    options.nbuckets = 3;
+    refused(placing, &options, "options.buckets[2] is 3");
+    options.buckets = none;
+    refused(placing, &options, "options.buckets[1] is 0");
+    options.buckets = types;
+    refused(placing, &options, "`gradients[1]` shares a bucket");
+    options.buckets = apart;
+    options.nbuckets = 2;
+    refused(placing, &options, "`gradients[2]` shares a bucket");
+    options.buckets = NULL;
+    refused(placing, &options, "options.nbuckets is not 0");
 }
 
 static void wrong_flags(struct placing *placing)
@@ -320,10 +376,10 @@ static void wrong_flags(struct placing *placing)
     trib_reducer_options options = in_place();
     options.order = NULL;
     options.flags |= TRIB_REDUCER_LEARN_ORDER;
-    refused(placing, &options, "TRIB_REDUCER_IN_PLACE with");
-    options.flags = TRIB_REDUCER_IN_PLACE | TRIB_REDUCER_VIEWS;
-    refused(placing, &options, "TRIB_REDUCER_IN_PLACE with");
-    options.flags = TRIB_REDUCER_IN_PLACE;
+    refused(placing, &options, "options.buckets with");
+    options.flags = TRIB_REDUCER_VIEWS;
+    refused(placing, &options, "options.buckets with");
+    options.flags = 0;
     options.device_weight = guarded_data(&placing->memory, 0);
     refused(placing, &options, "options.device_weight");
 }
@@ -331,19 +387,23 @@ static void wrong_flags(struct placing *placing)
 /* One rank alone has another order, or other buckets. */
 static void differs(struct placing *placing)
 {
+    static const uint64_t fewer[] = {4, 2, 1, 1};
     uint64_t other[GRADIENTS];
     const bool last = placing->rank == placing->size - 1;
     const trib_status expected = placing->size == 1 ? TRIB_OK : TRIB_ERR_MISMATCH;
     trib_reducer_options options = in_place();
-    CHECK_STATUS(create(placing, &options, last), expected);
-    if (expected != TRIB_OK)
-        CHECK_DETAIL("lie in other buckets");
+    options.buckets = last ? fewer : buckets;
+    options.nbuckets -= last;
+    CHECK_STATUS(create(placing, &options), expected);
     destroy(placing);
+    options = in_place();
     memcpy(other, order, sizeof other);
     other[0] = 4;
     other[1] = 5;
     options.order = last ? other : order;
-    CHECK_STATUS(create(placing, &options, false), expected);
+    options.buckets = NULL; /* then buckets have as many gradients and elements */
+    options.nbuckets = 0;
+    CHECK_STATUS(create(placing, &options), expected);
     destroy(placing);
 }
 
@@ -361,6 +421,9 @@ static void placing_rank(int rank, int size, void *argument)
     good = good && dense(&placing) && views(&placing) && exports(&placing) && fails(&placing);
     if (backend_go_on(suite, rank, good)) {
         wrong_orders(&placing);
+        wrong_buckets(&placing);
+        unread(&placing);
+        nothing(&placing);
         wrong_flags(&placing);
         differs(&placing);
     }

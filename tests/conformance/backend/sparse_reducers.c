@@ -20,7 +20,7 @@ struct way {
     const char *algorithm;
     double momentum;
     uint32_t flags;
-    uint64_t bucket_bytes;
+    uint64_t bucket_bytes; /* 0: in place, a bucket for each gradient */
 };
 
 struct testing {
@@ -75,6 +75,7 @@ static trib_sparse_options sparse_options(const struct way *way)
 
 static trib_status create(struct testing *testing, const struct way *way)
 {
+    static const uint64_t one_each[GRADIENTS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     trib_tensor tensors[GRADIENTS];
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     trib_sparse_options sparse = sparse_options(way);
@@ -84,6 +85,10 @@ static trib_status create(struct testing *testing, const struct way *way)
     options.flags = way->flags;
     options.bucket_bytes = options.first_bytes = way->bucket_bytes;
     options.sparse = &sparse;
+    if (way->bucket_bytes == 0) {
+        options.buckets = one_each;
+        options.nbuckets = GRADIENTS;
+    }
     testing->way = way;
     guarded_reset(&testing->memory, BYTES, 0);
     for (size_t i = 0; i < GRADIENTS; i++) {
@@ -319,8 +324,9 @@ static void step_that_fails(struct testing *testing)
     check_outcome(testing, false);
     char *after = export(testing, &bytes);
     CHECK(memcmp(before, after, bytes) == 0);
-    const bool kept = (testing->way->flags & (TRIB_REDUCER_VIEWS | TRIB_REDUCER_IN_PLACE)) == 0 ||
-                      (testing->way->flags & TRIB_REDUCER_TWINS) != 0;
+    const bool copies =
+        (testing->way->flags & TRIB_REDUCER_VIEWS) == 0 && testing->way->bucket_bytes != 0;
+    const bool kept = copies || (testing->way->flags & TRIB_REDUCER_TWINS) != 0;
     for (size_t i = 0; kept && i < GRADIENTS; i++)
         CHECK_MSG(memcmp(guarded_found(&testing->memory, i * PITCH),
                          guarded_image(&testing->memory, i * PITCH),
@@ -590,7 +596,7 @@ static void imports(struct testing *testing)
 
 static const struct way by_themselves[] = {
     {"topka", 0, TRIB_REDUCER_SUM, 1},
-    {"topka", 0.5, TRIB_REDUCER_IN_PLACE, 1},
+    {"topka", 0.5, 0, 0}, /* in place */
     {"gtopk", 0, TRIB_REDUCER_VIEWS, 1},
     {"topka", 0.5, 0, 1},
     {"oktopk", 0.5, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_SUM, 1},

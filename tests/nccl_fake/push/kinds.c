@@ -178,11 +178,12 @@ static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dty
               trib_dtype_name(dtype));
 }
 
-static void limits(int size, size_t limit)
+static void limits(int size, uint64_t peer_bytes, size_t limit)
 {
     static const trib_dtype dtypes[] = {TRIB_I32, TRIB_F16, TRIB_F64};
     struct push_ranks ranks;
-    const trib_options options = TRIB_OPTIONS_INIT;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.peer_bytes = peer_bytes;
     push_begin("limits of reduce_scatters, allgathers and broadcasts");
     if (push_open(&ranks, size, (size_t)size * 2 * (limit + 64), &options)) {
         for (int kind = 0; kind < KINDS; kind++)
@@ -198,7 +199,9 @@ void push_kinds(void)
     for (int size = 2; size <= 8; size += 3)
         results(size);
     barrier();
-    limits(2, (size_t)1024 * KIB);
-    limits(4, (size_t)512 * KIB);
-    limits(8, (size_t)256 * KIB);
+    limits(2, 0, (size_t)1024 * KIB);
+    limits(2, (uint64_t)32768 * KIB, (size_t)2048 * KIB);
+    limits(4, 0, (size_t)512 * KIB);
+    limits(3, (uint64_t)32768 * KIB, (size_t)512 * KIB);
+    limits(8, 0, (size_t)256 * KIB);
 }

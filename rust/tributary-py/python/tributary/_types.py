@@ -86,9 +86,9 @@ class ReducerOptions(TypedDict, total=False):
     """Of a reducer: all ranks pass the same."""
 
     average: bool
-    order: Sequence[int]
+    order: Sequence[int] | None
     learn_order: bool
-    in_place: bool
+    in_place: Sequence[int] | None
     weight: Tensor
     bucket_bytes: int | None
     first_bytes: int | None

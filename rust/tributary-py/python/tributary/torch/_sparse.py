@@ -34,7 +34,7 @@ class Sparse(Hook):
     A `tributary.Reducer` reduces them, of which each parameter has a place: at first in memory of the
     hook's own, to which gradients are copied and from which averages are copied back. Once DDP has
     filled its buckets alike in two steps, the places are in its buckets, which are reduced where they
-    are; what DDP then fills anew is copied again. A model with a parameter of f16 or bf16, whose residuals are
+    are. If DDP takes other memory later, it is copied again. A model with a parameter of f16 or bf16, whose residuals are
     in f32, keeps to memory of the hook's own. So residuals belong to parameters, whatever the buckets
     are; and a step is applied with all its buckets, or not at all. The move is made as a checkpoint
     is: thresholds and schedules of an algorithm begin anew.
@@ -85,14 +85,18 @@ class Sparse(Hook):
 
     def _make_reducer(self) -> None:
         """Of the places. All ranks make it."""
-        order = [i for at in self._placed for i in at]
+        if self._placed:
+            order = [i for at in self._placed for i in at]
+            buckets = list(map(len, self._placed))
+        else:  # that of a backward pass, about
+            order, buckets = list(reversed(range(len(self._own)))), None
         self._reducer = Reducer(
             self.comm,
             self._own,
             sparse=self._options,
             bucket_bytes=self._bucket_bytes,
-            in_place=bool(self._placed),
-            order=order or range(len(self._own) - 1, -1, -1),  # that of a backward pass, about
+            order=order,
+            in_place=buckets,
         )
         if self._on_gpu:
             self._outcome = torch.as_tensor(self._reducer.outcome, device=self.device)
@@ -268,6 +272,7 @@ def sparse(
 
     With a GradScaler pass ``scaler``: residuals are kept unscaled, so that they outlive a change of
     the scale. With ``find_unused_parameters`` DDP drops what this sends for a parameter that no rank
-    has used in a step.
+    has used in a step. ``bucket_bytes`` is for the first steps, and for a model with parameters of f16 or
+    bf16: then buckets are not DDP's.
     """
     return Sparse(model, comm, options, scaler, bucket_bytes)
