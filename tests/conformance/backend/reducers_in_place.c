@@ -352,8 +352,8 @@ static void nothing(struct placing *placing)
 
 static void wrong_buckets(struct placing *placing)
 {
-    static const uint64_t more[] = {4, 2, 3}, none[] = {4, 0, 4}, apart[] = {4, 4};
-    static const uint64_t types[] = {5, 1, 2};
+    static const uint64_t more[] = {4, 2, 3}, none[] = {4, 0, 4}, gap[] = {5, 2, 1};
+    static const uint64_t types[] = {5, 1, 2}, last_before[] = {5, 4, 6, 0, 2, 1, 7, 3};
     trib_reducer_options options = in_place();
     options.nbuckets--;
     refused(placing, &options, "options.buckets has 7 gradients, of 8");
@@ -364,8 +364,8 @@ static void wrong_buckets(struct placing *placing)
     refused(placing, &options, "options.buckets[1] is 0");
     options.buckets = types;
     refused(placing, &options, "`gradients[1]` shares a bucket");
-    options.buckets = apart;
-    options.nbuckets = 2;
+    options.buckets = gap;
+    options.order = last_before;
     refused(placing, &options, "`gradients[2]` shares a bucket");
     options.buckets = NULL;
     refused(placing, &options, "options.nbuckets is not 0");
