@@ -1543,8 +1543,8 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * communicator has ended, undefined.
  *
  * A gradient that is not ready at the finish counts as 0, and gets the average as all do (one that is
- * reduced where it lies becomes 0 before, and stays 0 if the step is not applied). To accumulate over several backward
- * passes, call ready and finish for the last one only.
+ * reduced where it lies becomes 0 before, and stays 0 if the step is not applied). To accumulate over
+ * several backward passes, call ready and finish for the last one only.
  *
  * WEIGHTS. With options.device_weight, on all ranks or on none, gradients become weighted averages,
  * sum(w_i * x_i) / sum(w_i), as in trib_weighted_average: a rank with weight 0 contributes nothing,
@@ -1559,10 +1559,10 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * of each bucket the largest entries are sent, and the rest stays as its residual. What is said of
  * states holds, momentum included, but that the decision is one for all buckets: if a value of one
  * bucket is not finite, no gradient is written on any rank (views without TRIB_REDUCER_TWINS are
- * undefined then, and gradients in place 0), and no residual and no velocity changes; trib_reducer_status returns
- * TRIB_ERR_NON_FINITE, and the communicator stays usable. (Thresholds
- * and schedules of the other buckets have moved on, on all ranks alike.) A gradient that is not
- * ready counts as 0: its residual takes part. Algorithms that wait for the stream in a call, see
+ * undefined then, and gradients in place 0), and no residual and no velocity changes;
+ * trib_reducer_status returns TRIB_ERR_NON_FINITE, and the communicator stays usable. (Thresholds and
+ * schedules of the other buckets have moved on, on all ranks alike.) A gradient that is not ready
+ * counts as 0: its residual takes part. Algorithms that wait for the stream in a call, see
  * trib_sparse_allreduce, do so in trib_reducer_ready and trib_reducer_finish. Residuals move with
  * their gradients when TRIB_REDUCER_LEARN_ORDER fills the buckets anew. Not with device_weight.
  *
@@ -1676,8 +1676,8 @@ TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_st
 /** End the step: queue the buckets that are left, and make later work on `stream` wait for the
  *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
  *  has run before a gradient that is copied to a bucket is written; others are written from their
- *  trib_reducer_ready on, and those that were not ready as the copied ones. A step without a trib_reducer_ready is
- *  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
+ *  trib_reducer_ready on, and those that were not ready as the copied ones. A step without a
+ *  trib_reducer_ready is valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
  *  first step's with TRIB_REDUCER_LEARN_ORDER.
  *
  *  After a failure `stream` may not wait for the step, though what is queued of it still runs, and

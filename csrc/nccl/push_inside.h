@@ -40,8 +40,7 @@ static inline size_t tri_nccl_push_counted(int32_t size)
 struct tri_nccl_push_most {
     size_t one_shot; /* up to here an allreduce is faster in one shot than in two */
     size_t two_shot; /* up to here in two shots faster than NCCL's */
-    size_t
-        others; /* up to here calls of other kinds are faster than NCCL's. A copy sends twice its bytes */
+    size_t others;   /* up to here other kinds faster than NCCL's. A copy sends twice its bytes */
 };
 
 struct tri_nccl_pull;
@@ -79,9 +78,9 @@ tri_nccl_launch tri_nccl_push_launch;
 /* The rank's device becomes current. */
 bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank);
 
-/* Set the capacity and the limits of a push of push->size ranks whose scratch takes at most `budget` bytes of a device;
- * `nvlink`: between every two of them. Returns the size of the scratch of a rank, a multiple of
- * `granularity`; 0: nothing fits. */
+/* Set the capacity and the limits of a push of push->size ranks whose scratch takes at most `budget` bytes
+ * of a device; `nvlink`: between every two of them. Returns the size of the scratch of a rank, a multiple
+ * of `granularity`; 0: nothing fits. */
 size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, size_t budget,
                              bool nvlink);
 

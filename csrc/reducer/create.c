@@ -28,15 +28,29 @@ struct message {
 };
 _Static_assert(sizeof(struct message) <= TRI_STAGED_BYTES, "one small_allgather takes a message");
 
-/* Of what is said of the buckets. */
-static uint64_t digest_of_buckets(const trib_reducer_options *options, size_t n, uint64_t digest)
+/* All that the ranks compare. */
+static void describe(struct message *message, const struct tri_reducer_request *request)
 {
-    if (options->order != NULL)
-        digest = tri_digest(digest + 1, options->order, n * sizeof *options->order);
-    if (options->buckets != NULL)
-        digest = tri_digest(digest + 2, options->buckets,
-                            (size_t)options->nbuckets * sizeof *options->buckets);
-    return digest;
+    const trib_reducer_options *of = &request->options;
+    const uint64_t options[] = {of->flags,
+                                request->limits.bucket_bytes,
+                                request->limits.first_bytes,
+                                request->limits.weighted,
+                                of->sparse != NULL,
+                                of->order != NULL,
+                                of->nbuckets};
+    message->digest = tri_digest(0, options, sizeof options);
+    for (size_t i = 0; i < request->n; i++) {
+        const uint64_t tensor[] = {request->gradients[i].count,
+                                   (uint64_t)request->gradients[i].dtype};
+        message->digest = tri_digest(message->digest, tensor, sizeof tensor);
+        message->elements += request->gradients[i].count;
+    }
+    if (of->order != NULL)
+        message->digest = tri_digest(message->digest, of->order, request->n * sizeof *of->order);
+    if (of->buckets != NULL)
+        message->digest =
+            tri_digest(message->digest, of->buckets, (size_t)of->nbuckets * sizeof *of->buckets);
 }
 
 /* Arguments that were not checked to the end are not read. */
@@ -45,18 +59,8 @@ static struct message message_of(const struct tri_reducer_request *request, trib
 {
     const bool rejected = checked != TRIB_OK && checked != TRIB_ERR_OUT_OF_MEMORY;
     struct message message = {.n = request->n, .status = status, .rejected = rejected};
-    const uint64_t options[] = {request->options.flags, request->limits.bucket_bytes,
-                                request->limits.first_bytes, request->limits.weighted,
-                                request->options.sparse != NULL};
-    message.digest = tri_digest(0, options, sizeof options);
-    for (size_t i = 0; checked == TRIB_OK && i < request->n; i++) {
-        const uint64_t tensor[] = {request->gradients[i].count,
-                                   (uint64_t)request->gradients[i].dtype};
-        message.digest = tri_digest(message.digest, tensor, sizeof tensor);
-        message.elements += request->gradients[i].count;
-    }
     if (checked == TRIB_OK)
-        message.digest = digest_of_buckets(&request->options, request->n, message.digest);
+        describe(&message, request);
     return message;
 }
 
@@ -153,7 +157,6 @@ static struct trib_reducer *make(const struct tri_reducer_request *request)
     reducer->transport = request->comm->transport;
     reducer->device = request->comm->device;
     reducer->flags = request->options.flags;
-    reducer->in_place = request->options.buckets != NULL;
     reducer->learning = (request->options.flags & TRIB_REDUCER_LEARN_ORDER) != 0;
     reducer->limits = request->limits;
     reducer->weight = (struct tri_weight){.device = request->options.device_weight};
@@ -189,9 +192,10 @@ static trib_status lay_out_buckets(struct trib_reducer *reducer,
 
 static trib_status lay_out(struct trib_reducer *reducer, const struct tri_reducer_request *request)
 {
-    if (reducer->in_place)
-        tri_gradient_layout_in_place(&reducer->layout, request->gradients, request->options.order,
-                                     request->options.buckets, (size_t)request->options.nbuckets);
+    const trib_reducer_options *options = &request->options;
+    if (options->buckets != NULL)
+        tri_gradient_layout_in_place(&reducer->layout, request->gradients, options->order,
+                                     options->buckets, (size_t)options->nbuckets);
     else
         TRI_TRY(lay_out_buckets(reducer, request));
     for (size_t b = 0; b < reducer->layout.nbuckets; b++)

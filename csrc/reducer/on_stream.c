@@ -73,7 +73,7 @@ static trib_status fill_bucket(const struct bucket_run *run, const struct tri_bu
     uintptr_t previous = 0;
     TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
     trib_status status = TRIB_OK;
-    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0 && !reducer->in_place)
+    if ((reducer->flags & TRIB_REDUCER_VIEWS) == 0 && of->data == NULL)
         status = reducer->backend->kernels->pack(&reducer->layout.slices[of->first], of->n, bucket,
                                                  weight_of(reducer), reducer->stream);
     if (status == TRIB_OK)
@@ -125,31 +125,26 @@ trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const
 
 /* ---------------------------------------------------------------------------------- the end */
 
-/* Gradients in place: zeros unless the step is applied. */
-static trib_status clear_gradients(const struct trib_reducer *reducer)
+/* Copies get the result if the step is applied; gradients in place are 0 unless it is. */
+static trib_status end_bucket(const struct trib_reducer *reducer, size_t b)
 {
-    for (size_t b = 0; b < reducer->layout.nbuckets; b++) {
-        const struct tri_bucket bucket = tri_reducer_bucket(reducer, NULL, b);
-        TRI_TRY(reducer->backend->kernels->sparse->clear_result(
-            bucket.data, bucket.count * trib_dtype_size(bucket.dtype), NULL,
-            &reducer->scalars->decision, reducer->stream));
-    }
-    return TRIB_OK;
+    const struct tri_kernels *kernels = reducer->backend->kernels;
+    const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
+    const struct tri_bucket result = tri_reducer_result(reducer, b);
+    const uint32_t *decision = &reducer->scalars->decision;
+    if (of->data != NULL)
+        return kernels->sparse->clear_result(result.data,
+                                             result.count * trib_dtype_size(result.dtype), NULL,
+                                             decision, reducer->stream);
+    return kernels->unpack(&reducer->layout.slices[of->first], of->n, &result,
+                           reducer->limits.weighted, decision, reducer->stream);
 }
 
 static trib_status write_gradients(const struct trib_reducer *reducer)
 {
-    const struct tri_kernels *kernels = reducer->backend->kernels;
     const bool are_views = (reducer->flags & TRIB_REDUCER_VIEWS) != 0 && reducer->twins == NULL;
-    if (reducer->in_place)
-        return clear_gradients(reducer);
-    for (size_t b = 0; !are_views && b < reducer->layout.nbuckets; b++) {
-        const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
-        const struct tri_bucket result = tri_reducer_result(reducer, b);
-        TRI_TRY(kernels->unpack(&reducer->layout.slices[of->first], of->n, &result,
-                                reducer->limits.weighted, &reducer->scalars->decision,
-                                reducer->stream));
-    }
+    for (size_t b = 0; !are_views && b < reducer->layout.nbuckets; b++)
+        TRI_TRY(end_bucket(reducer, b));
     return TRIB_OK;
 }
 

@@ -32,7 +32,6 @@ struct trib_reducer {
     struct tri_transport *transport;
     int32_t device;
     uint32_t flags;
-    bool in_place;            /* the buckets are the caller's */
     size_t n;                 /* gradients */
     struct tri_weight weight; /* if limits.weighted */
     struct tri_gradient_limits limits;

@@ -1,6 +1,6 @@
 /* Aborts while reducers work, at random moments: a step is applied to every gradient of a rank, or to
- * none, and the outcome tells which (gradients in place are then undefined); residuals and velocities of sparse ones change with the
- * gradients. */
+ * none, and the outcome tells which (gradients in place are undefined after none); residuals and
+ * velocities of sparse ones change with the gradients. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -420,7 +420,7 @@ static void torn_steps(const struct faults *faults)
     for (torn.round = 0; torn.round < rounds && !check_failed(); torn.round++) {
         torn.flags = torn.round % 2 == 0 ? 0 : TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS;
         torn.flags |= torn.round % 8 < 4 ? 0 : TRIB_REDUCER_LEARN_ORDER;
-        torn.in_place = torn.flags == 0;
+        torn.in_place = torn.flags == 0 && torn.round % 16 >= 8;
         torn.missing = torn.round % 4 >= 2;
         torn.sparse = torn.round % 3 == 2;
         torn.momentum = torn.round / 6 % 2 == 1 ? 0.5 : 0; /* of every other two sparse ones */

@@ -3,52 +3,55 @@
 
 #include <string.h>
 
-static void make_reducer_with(struct captured *self, uint32_t flags, const float *weight,
-                              bool in_place)
+static void make_reducer_of(struct captured *self, const trib_reducer_options *options)
 {
-    static const uint64_t one_each[] = {1, 1};
+    if (!CHECK_OK(trib_reducer_create(&self->reducer, self->comm, self->tensors, 2, options)))
+        return;
+    for (size_t i = 0; i < 2 && (options->flags & TRIB_REDUCER_VIEWS) != 0; i++)
+        CHECK_OK(trib_reducer_view(&self->tensors[i].data, self->reducer, i));
+}
+
+static void make_reducer_with(struct captured *self, uint32_t flags, const float *weight)
+{
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     options.flags = flags;
     options.bucket_bytes = options.first_bytes = 1; /* a bucket for each gradient */
     options.device_weight = weight;
-    if (in_place) {
-        options.buckets = one_each;
-        options.nbuckets = 2;
-    }
-    if (!CHECK_OK(trib_reducer_create(&self->reducer, self->comm, self->tensors, 2, &options)))
-        return;
-    for (size_t i = 0; i < 2 && (flags & TRIB_REDUCER_VIEWS) != 0; i++)
-        CHECK_OK(trib_reducer_view(&self->tensors[i].data, self->reducer, i));
+    make_reducer_of(self, &options);
 }
 
 static void make_copies(struct captured *self)
 {
-    make_reducer_with(self, 0, NULL, false);
+    make_reducer_with(self, 0, NULL);
 }
 
 static void make_in_place(struct captured *self)
 {
-    make_reducer_with(self, 0, NULL, true);
+    static const uint64_t one_each[] = {1, 1};
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.buckets = one_each;
+    options.nbuckets = 2;
+    make_reducer_of(self, &options);
 }
 
 static void make_sums(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_SUM, NULL, false);
+    make_reducer_with(self, TRIB_REDUCER_SUM, NULL);
 }
 
 static void make_views(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_VIEWS, NULL, false);
+    make_reducer_with(self, TRIB_REDUCER_VIEWS, NULL);
 }
 
 static void make_twins(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS, NULL, false);
+    make_reducer_with(self, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS, NULL);
 }
 
 static void make_weighted(struct captured *self)
 {
-    make_reducer_with(self, 0, self->word, false);
+    make_reducer_with(self, 0, self->word);
 }
 
 /* The gradients on two streams, which are one in a capture: `beside` forks off `stream`. */
@@ -99,7 +102,7 @@ static void matched_rank(int rank, int size, void *argument)
 
 static void make_learning(struct captured *self)
 {
-    make_reducer_with(self, TRIB_REDUCER_LEARN_ORDER, NULL, false);
+    make_reducer_with(self, TRIB_REDUCER_LEARN_ORDER, NULL);
 }
 
 /* No graph can capture this step, because `why`; the capture goes on. */

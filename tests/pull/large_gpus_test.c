@@ -1,5 +1,6 @@
 /* Large allreduces through the library, on 2 to 4 GPUs of this process, as push in two shots and pull serve
- * them: next to the limits, from every kind of memory, on two streams, captured, in lists, and while they are aborted. */
+ * them: next to the limits, from every kind of memory, on two streams, captured, in lists, and while they
+ * are aborted. */
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -30,8 +30,8 @@ use crate::work::{Applied, Kept, Last, Work};
 /// Keywords: `average` (else sums); `order`, a permutation of the gradients' numbers, in which buckets
 /// are filled; or `learn_order`, by which the first step decides it; `in_place`, for gradients that lie
 /// in buckets already, one right behind the other: how many each bucket has, in the order. They are
-/// reduced there, and are 0 after a step that is not applied; `weight`, one float in device memory, for weighted averages; `bucket_bytes`, and
-/// `first_bytes` of the first bucket and the last; `sparse`, a dict of SparseAllReduce's keywords,
+/// reduced there, and are 0 after a step that is not applied; `weight`, one float in device memory, for
+/// weighted averages; `bucket_bytes`, and `first_bytes` of the first bucket and the last; `sparse`, a dict of SparseAllReduce's keywords,
 /// {} for the defaults.
 ///
 /// >>> import tributary, array
@@ -156,17 +156,19 @@ impl Options {
 
     /// C reads a number for each gradient.
     fn check(&self, n: usize) -> PyResult<()> {
-        match self.order.as_ref().map_or(n, Vec::len) {
-            len if len == n => Ok(()),
-            len => Err(PyValueError::new_err(format!(
-                "Reducer: `order` has {len} numbers; expected {n}, one a gradient"
-            ))),
-        }
+        let Some(order) = self.order.as_ref().filter(|order| order.len() != n) else {
+            return Ok(());
+        };
+        Err(PyValueError::new_err(format!(
+            "Reducer: `order` has {} numbers; expected {n}, one a gradient",
+            order.len()
+        )))
     }
 
     /// Without `sparse`.
     fn raw(&self) -> sys::trib_reducer_options {
-        let pointer = |numbers: &Option<Vec<u64>>| numbers.as_ref().map_or(ptr::null(), Vec::as_ptr);
+        let pointer =
+            |numbers: &Option<Vec<u64>>| numbers.as_ref().map_or(ptr::null(), Vec::as_ptr);
         sys::trib_reducer_options {
             order: pointer(&self.order),
             buckets: pointer(&self.buckets),

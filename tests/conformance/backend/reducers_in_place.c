@@ -58,10 +58,15 @@ static void put(struct placing *placing)
     CHECK(guarded_push(&placing->memory, placing->stream));
 }
 
-static void fetch(struct placing *placing)
+/* Of what was put: what has become of it is fetched. */
+static bool run_step(struct placing *placing, enum step step)
 {
-    CHECK(guarded_pull(&placing->memory, placing->stream));
-    CHECK_OK(trib_stream_wait(placing->device, placing->stream));
+    for (size_t t = 0; t < GRADIENTS; t++)
+        if (is_ready(step, placing->rank, t))
+            CHECK_OK(trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
+    return CHECK_OK(trib_reducer_finish(placing->reducer, placing->stream)) &&
+           CHECK(guarded_pull(&placing->memory, placing->stream)) &&
+           CHECK_OK(trib_stream_wait(placing->device, placing->stream));
 }
 
 /* ------------------------------------------------------------------------------------- creation */
@@ -77,11 +82,23 @@ static trib_status create(struct placing *placing, const trib_reducer_options *o
     return trib_reducer_create(&placing->reducer, placing->comm, tensors, GRADIENTS, options);
 }
 
-static trib_reducer_options in_place(void)
+static trib_reducer_options plain(void)
 {
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     options.flags = TRIB_REDUCER_SUM;
+    return options;
+}
+
+static trib_reducer_options ordered(void)
+{
+    trib_reducer_options options = plain();
     options.order = order;
+    return options;
+}
+
+static trib_reducer_options in_place(void)
+{
+    trib_reducer_options options = ordered();
     options.buckets = buckets;
     options.nbuckets = BUCKETS;
     return options;
@@ -110,12 +127,8 @@ static bool dense_step(struct placing *placing, enum step step)
 {
     placing->seed++;
     put(placing);
-    for (size_t t = 0; t < GRADIENTS; t++)
-        if (is_ready(step, placing->rank, t))
-            CHECK_OK(trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
-    if (!CHECK_OK(trib_reducer_finish(placing->reducer, placing->stream)))
+    if (!run_step(placing, step))
         return false;
-    fetch(placing);
     expect(placing, step);
     return backend_compare(placing->suite, placing->rank, &placing->memory, NULL,
                            "a reducer in place");
@@ -161,11 +174,9 @@ static bool dense(struct placing *placing)
 /* Buckets of the reducer's own are filled in the order, too: those of f32, in which views lie in it. */
 static bool views(struct placing *placing)
 {
-    trib_reducer_options options = in_place();
+    trib_reducer_options options = ordered();
     const char *previous = NULL;
     options.flags = TRIB_REDUCER_VIEWS;
-    options.buckets = NULL;
-    options.nbuckets = 0;
     if (!CHECK_OK(create(placing, &options)))
         return false;
     for (size_t t = 0; t < GRADIENTS; t++) {
@@ -184,16 +195,12 @@ static bool views(struct placing *placing)
 
 static trib_status create_sparse(struct placing *placing, bool copies, double density)
 {
-    trib_reducer_options options = in_place();
+    trib_reducer_options options = copies ? plain() : in_place();
     trib_sparse_options sparse = TRIB_SPARSE_OPTIONS_INIT;
     sparse.algorithm = "topka";
     sparse.density = density;
     options.sparse = &sparse;
-    if (copies) {
-        options.order = options.buckets = NULL;
-        options.nbuckets = 0;
-        options.bucket_bytes = options.first_bytes = 1; /* a bucket for each gradient */
-    }
+    options.bucket_bytes = options.first_bytes = 1; /* of copies: a bucket for each gradient */
     return create(placing, &options);
 }
 
@@ -209,10 +216,7 @@ static void sparse_step(struct placing *placing, double value, bool nan)
         reference_store(guarded_image(&placing->memory, places[4].at), places[4].dtype, 1,
                         (double)NAN);
     CHECK(guarded_push(&placing->memory, placing->stream));
-    for (size_t t = 0; t < GRADIENTS; t++)
-        CHECK_OK(trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
-    CHECK_OK(trib_reducer_finish(placing->reducer, placing->stream));
-    fetch(placing);
+    (void)run_step(placing, ALL_READY);
 }
 
 static void *export(const struct placing *placing, size_t *bytes)
@@ -231,10 +235,7 @@ static void *kept_of_copies(struct placing *placing, size_t *bytes)
     if (!CHECK_OK(create_sparse(placing, true, 0.25)))
         return NULL;
     put(placing);
-    for (size_t t = 0; t < GRADIENTS; t++)
-        CHECK_OK(trib_reducer_ready(placing->reducer, places[t].gradient, placing->stream));
-    CHECK_OK(trib_reducer_finish(placing->reducer, placing->stream));
-    fetch(placing);
+    (void)run_step(placing, ALL_READY);
     void *data = export(placing, bytes);
     destroy(placing);
     return data;
@@ -306,9 +307,7 @@ static void refused(struct placing *placing, const trib_reducer_options *options
 static void wrong_orders(struct placing *placing)
 {
     uint64_t wrong[GRADIENTS];
-    trib_reducer_options options = in_place();
-    options.buckets = NULL;
-    options.nbuckets = 0;
+    trib_reducer_options options = ordered();
     options.order = wrong;
     memcpy(wrong, order, sizeof wrong);
     wrong[7] = 5;
@@ -396,13 +395,11 @@ static void differs(struct placing *placing)
     options.nbuckets -= last;
     CHECK_STATUS(create(placing, &options), expected);
     destroy(placing);
-    options = in_place();
+    options = ordered(); /* buckets have as many gradients and elements */
     memcpy(other, order, sizeof other);
     other[0] = 4;
     other[1] = 5;
     options.order = last ? other : order;
-    options.buckets = NULL; /* then buckets have as many gradients and elements */
-    options.nbuckets = 0;
     CHECK_STATUS(create(placing, &options), expected);
     destroy(placing);
 }

@@ -596,9 +596,9 @@ static void imports(struct testing *testing)
 
 static const struct way by_themselves[] = {
     {"topka", 0, TRIB_REDUCER_SUM, 1},
+    {"topka", 0.5, 0, 1},
     {"topka", 0.5, 0, 0}, /* in place */
     {"gtopk", 0, TRIB_REDUCER_VIEWS, 1},
-    {"topka", 0.5, 0, 1},
     {"oktopk", 0.5, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_SUM, 1},
     {"dense", 0.5, TRIB_REDUCER_SUM, 1},
     {NULL, 0, 0, 1},
@@ -642,7 +642,7 @@ static bool every_algorithm(struct testing *testing)
 static void every_way(struct testing *testing)
 {
     bool good = true;
-    const size_t last = testing->suite->depth == BACKEND_LIGHT ? 2 : 7;
+    const size_t last = testing->suite->depth == BACKEND_LIGHT ? 3 : 7;
     for (size_t w = 0; good && w < last; w++)
         good = as_states(testing, &by_themselves[w]);
     for (size_t w = 0; good && w < (last + 2) / 2; w++)

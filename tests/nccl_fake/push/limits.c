@@ -16,8 +16,7 @@ static bool sum_all(const struct push_ranks *ranks, trib_group *group, size_t co
 struct limits {
     const char *name;
     int size;
-    uint64_t
-        peer_bytes; /* 0: the default, with which, or with more, 4 ranks over NVLink have pull */
+    uint64_t peer_bytes; /* 0: the default; with as much up to 4 ranks over NVLink have pull */
     bool nvlink;
     size_t slot, one_shot, bytes; /* of a slot; the most of an allreduce in one shot, and at all */
 };

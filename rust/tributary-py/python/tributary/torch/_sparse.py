@@ -34,8 +34,8 @@ class Sparse(Hook):
     A `tributary.Reducer` reduces them, of which each parameter has a place: at first in memory of the
     hook's own, to which gradients are copied and from which averages are copied back. Once DDP has
     filled its buckets alike in two steps, the places are in its buckets, which are reduced where they
-    are. If DDP takes other memory later, it is copied again. A model with a parameter of f16 or bf16, whose residuals are
-    in f32, keeps to memory of the hook's own. So residuals belong to parameters, whatever the buckets
+    are. If DDP takes other memory later, it is copied again. A model with a parameter of f16 or bf16,
+    whose residuals are in f32, keeps to memory of the hook's own. So residuals belong to parameters, whatever the buckets
     are; and a step is applied with all its buckets, or not at all. The move is made as a checkpoint
     is: thresholds and schedules of an algorithm begin anew.
 
