@@ -1602,34 +1602,30 @@ enum {
 typedef struct trib_reducer_options {
     uint32_t size;  /**< sizeof(trib_reducer_options) */
     uint32_t flags; /**< TRIB_REDUCER_... */
-    uint64_t
-        bucket_bytes; /**< of a bucket, at most; 0 is 25 MiB. A larger gradient has a bucket of its
-                             *   own. Few large ones take less time in all, but what comes late hides
-                             *   less: 102 MB of gradients, all ready at once, take 500 us on 2 x H200
-                             *   over NVLink, in buckets of 100 MiB 415, as one tensor 376 */
-    uint64_t
-        first_bytes; /**< the same for the first bucket of each type and for its last one, which
-                             *   should be small: until the first is queued nothing is sent, and
-                             *   nothing hides the last, as it is ready when the backward pass has
-                             *   ended; 0 is 1 MiB, or bucket_bytes if that is less */
-    const float *device_weight; /**< NULL: plain averages, or sums. Otherwise this rank's weight, in
-                            *   device memory: see WEIGHTS */
-    const trib_sparse_options *sparse; /**< NULL: dense. Otherwise what a state of each bucket is
-                            *   created with: see SPARSE. Of its flags only TRIB_SPARSE_NO_MASKING is
-                            *   allowed: the reducer itself chooses averages or sums. Read by
-                            *   trib_reducer_create */
-    const uint64_t *order; /**< NULL: buckets are filled with the gradients as they are passed.
-                            *   Otherwise in this order, a permutation of 0 to n - 1. An export has
-                            *   the order in which they are passed all the same. Not with
-                            *   TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create */
-    const uint64_t
-        *buckets; /**< NULL: buckets of the reducer's own. Otherwise how many gradients each
-                            *   of `nbuckets` of the caller's has, n in all: see IN PLACE. (One whose
-                            *   gradients have no elements is none of trib_reducer_buckets.) Not with
-                            *   TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight;
-                            *   bucket_bytes and first_bytes are ignored. Read by
-                            *   trib_reducer_create */
-    uint64_t nbuckets;
+    /** Of a bucket, at most; 0 is 25 MiB. A larger gradient has a bucket of its own. Few large ones
+     *  take less time in all, but what comes late hides less: 102 MB of gradients, all ready at once,
+     *  take 500 us on 2 x H200 over NVLink, in buckets of 100 MiB 415, as one tensor 376. */
+    uint64_t bucket_bytes;
+    /** The same for the first bucket of each type and for its last one, which should be small: until
+     *  the first is queued nothing is sent, and nothing hides the last, as it is ready when the
+     *  backward pass has ended; 0 is 1 MiB, or bucket_bytes if that is less. */
+    uint64_t first_bytes;
+    /** NULL: plain averages, or sums. Otherwise this rank's weight, in device memory: see WEIGHTS. */
+    const float *device_weight;
+    /** NULL: dense. Otherwise what a state of each bucket is created with: see SPARSE. Of its flags
+     *  only TRIB_SPARSE_NO_MASKING is allowed: the reducer itself chooses averages or sums. Read by
+     *  trib_reducer_create. */
+    const trib_sparse_options *sparse;
+    /** NULL: buckets are filled with the gradients as they are passed. Otherwise in this order, a
+     *  permutation of 0 to n - 1. An export has the order in which they are passed all the same. Not
+     *  with TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create. */
+    const uint64_t *order;
+    /** NULL: buckets of the reducer's own. Otherwise how many gradients each of `nbuckets` of the
+     *  caller's has, n in all: see IN PLACE. (One whose gradients have no elements is none of
+     *  trib_reducer_buckets.) Not with TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight;
+     *  bucket_bytes and first_bytes are ignored. Read by trib_reducer_create. */
+    const uint64_t *buckets;
+    uint64_t nbuckets; /**< of the caller's; 0 without `buckets` */
 } trib_reducer_options;
 #define TRIB_REDUCER_OPTIONS_INIT                                                                  \
     {(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0}

@@ -588,18 +588,19 @@ pub struct trib_reducer_options {
     pub size: u32,
     #[doc = " TRIB_REDUCER_..."]
     pub flags: u32,
-    #[doc = " of a bucket, at most; 0 is 25 MiB. A larger gradient has a bucket of its\n   own. Few large ones take less time in all, but what comes late hides\n   less: 102 MB of gradients, all ready at once, take 500 us on 2 x H200\n   over NVLink, in buckets of 100 MiB 415, as one tensor 376"]
+    #[doc = " Of a bucket, at most; 0 is 25 MiB. A larger gradient has a bucket of its own. Few large ones\n  take less time in all, but what comes late hides less: 102 MB of gradients, all ready at once,\n  take 500 us on 2 x H200 over NVLink, in buckets of 100 MiB 415, as one tensor 376."]
     pub bucket_bytes: u64,
-    #[doc = " the same for the first bucket of each type and for its last one, which\n   should be small: until the first is queued nothing is sent, and\n   nothing hides the last, as it is ready when the backward pass has\n   ended; 0 is 1 MiB, or bucket_bytes if that is less"]
+    #[doc = " The same for the first bucket of each type and for its last one, which should be small: until\n  the first is queued nothing is sent, and nothing hides the last, as it is ready when the\n  backward pass has ended; 0 is 1 MiB, or bucket_bytes if that is less."]
     pub first_bytes: u64,
-    #[doc = " NULL: plain averages, or sums. Otherwise this rank's weight, in\n   device memory: see WEIGHTS"]
+    #[doc = " NULL: plain averages, or sums. Otherwise this rank's weight, in device memory: see WEIGHTS."]
     pub device_weight: *const f32,
-    #[doc = " NULL: dense. Otherwise what a state of each bucket is\n   created with: see SPARSE. Of its flags only TRIB_SPARSE_NO_MASKING is\n   allowed: the reducer itself chooses averages or sums. Read by\n   trib_reducer_create"]
+    #[doc = " NULL: dense. Otherwise what a state of each bucket is created with: see SPARSE. Of its flags\n  only TRIB_SPARSE_NO_MASKING is allowed: the reducer itself chooses averages or sums. Read by\n  trib_reducer_create."]
     pub sparse: *const trib_sparse_options,
-    #[doc = " NULL: buckets are filled with the gradients as they are passed.\n   Otherwise in this order, a permutation of 0 to n - 1. An export has\n   the order in which they are passed all the same. Not with\n   TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create"]
+    #[doc = " NULL: buckets are filled with the gradients as they are passed. Otherwise in this order, a\n  permutation of 0 to n - 1. An export has the order in which they are passed all the same. Not\n  with TRIB_REDUCER_LEARN_ORDER. Read by trib_reducer_create."]
     pub order: *const u64,
-    #[doc = " NULL: buckets of the reducer's own. Otherwise how many gradients each\n   of `nbuckets` of the caller's has, n in all: see IN PLACE. (One whose\n   gradients have no elements is none of trib_reducer_buckets.) Not with\n   TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight;\n   bucket_bytes and first_bytes are ignored. Read by\n   trib_reducer_create"]
+    #[doc = " NULL: buckets of the reducer's own. Otherwise how many gradients each of `nbuckets` of the\n  caller's has, n in all: see IN PLACE. (One whose gradients have no elements is none of\n  trib_reducer_buckets.) Not with TRIB_REDUCER_VIEWS, TRIB_REDUCER_LEARN_ORDER or device_weight;\n  bucket_bytes and first_bytes are ignored. Read by trib_reducer_create."]
     pub buckets: *const u64,
+    #[doc = " of the caller's; 0 without `buckets`"]
     pub nbuckets: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

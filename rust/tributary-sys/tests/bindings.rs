@@ -307,8 +307,9 @@ fn the_defaults_are_those_of_the_header() {
     assert_eq!(tributary_sys::TRIB_CALL_OPTIONS_INIT.size, 32);
     assert!(text.contains("{(uint32_t)sizeof(trib_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0}"));
     assert_eq!(tributary_sys::TRIB_MEMORY_INIT.size, 72);
-    assert!(text.contains("{(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL}"));
-    assert_eq!(tributary_sys::TRIB_REDUCER_OPTIONS_INIT.size, 40);
+    assert!(text
+        .contains("{(uint32_t)sizeof(trib_reducer_options), 0, 0, 0, NULL, NULL, NULL, NULL, 0}"));
+    assert_eq!(tributary_sys::TRIB_REDUCER_OPTIONS_INIT.size, 64);
 }
 
 #[test]
