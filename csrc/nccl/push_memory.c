@@ -5,6 +5,7 @@
 #include "csrc/base/debug.h"
 #include "csrc/base/environment.h"
 #include "csrc/base/log.h"
+#include "csrc/base/size.h"
 #include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
@@ -28,22 +29,12 @@ static struct tri_nccl_push_most ahead_kib(int32_t size, bool nvlink)
     return size <= TRI_NCCL_MEASURED ? by_size[size] : (struct tri_nccl_push_most){128, 512, 256};
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t largest(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The largest slot that any call needs, in chunks. Two shots take two shares of it. */
 static size_t enough_chunks(const struct tri_nccl_push_most *most, int32_t size)
 {
     const size_t share = (most->two_shot + (size_t)size - 1) / (size_t)size;
     const size_t others = most->others / tri_nccl_push_counted(size);
-    return largest(largest(most->one_shot, others), 2 * share);
+    return tri_largest(tri_largest(most->one_shot, others), 2 * share);
 }
 
 static size_t round_up(size_t bytes, size_t to)
@@ -61,8 +52,8 @@ size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, siz
     most->one_shot = kib.one_shot * CHUNKS_A_KIB;
     most->two_shot = kib.two_shot * CHUNKS_A_KIB;
     most->others = kib.others * CHUNKS_A_KIB;
-    push->capacity = least(fits, enough_chunks(most, push->size));
-    most->one_shot = least(most->one_shot, push->capacity);
+    push->capacity = tri_least(fits, enough_chunks(most, push->size));
+    most->one_shot = tri_least(most->one_shot, push->capacity);
     return round_up(push->capacity * lanes_bytes, granularity);
 }
 

@@ -2,6 +2,7 @@
  * by itself.
  *
  * All factors are rounded to acc's type first. */
+#include "csrc/base/size.h"
 #include "kernels/cpu/sparse_cpu.h"
 
 enum { BLOCK = 2048 }; /* elements that stay in the nearest cache while they are worked on */
@@ -16,11 +17,6 @@ enum { BLOCK = 2048 }; /* elements that stay in the nearest cache while they are
 DEFINE_ADD(add_f32, float)
 DEFINE_ADD(add_f64, double)
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* `gradient` is of type `dtype`. */
 static void make_f32(float *made, const void *gradient, trib_dtype dtype, const float *residual,
                      size_t count, float decay)
@@ -31,7 +27,7 @@ static void make_f32(float *made, const void *gradient, trib_dtype dtype, const 
         return;
     }
     for (size_t i = 0; i < count; i += BLOCK) {
-        const size_t n = smaller(count - i, BLOCK);
+        const size_t n = tri_least(count - i, BLOCK);
         tri_half_widen(wide, (const uint16_t *)gradient + i, n, dtype);
         add_f32(made + i, wide, residual + i, n, decay);
     }
@@ -67,7 +63,7 @@ static void make_all(const struct tri_accumulator *acc, size_t first, size_t cou
 void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t count, void *made)
 {
     for (size_t i = 0; i < count; i += BLOCK)
-        make_all(acc, first + i, smaller(count - i, BLOCK), tri_at(made, acc->dtype, i));
+        make_all(acc, first + i, tri_least(count - i, BLOCK), tri_at(made, acc->dtype, i));
 }
 
 static uint32_t count_nonfinite(const void *values, trib_dtype dtype, size_t n)
@@ -100,7 +96,7 @@ trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_
     (void)stream;
     uint32_t found = 0;
     for (size_t i = 0; i < acc->count; i += BLOCK) {
-        const size_t n = smaller(acc->count - i, BLOCK);
+        const size_t n = tri_least(acc->count - i, BLOCK);
         void *const made = tri_at(tri_acc_of(acc), acc->dtype, i);
         if (acc->current != NULL)
             tri_cpu_sparse_make(acc, i, n, made);

@@ -35,6 +35,7 @@
  *  - index and value travel as two float64, twice the words;
  *  - after equal indices are added up, an entry of value 0 stays in the list and can take the place
  *    of another one. Here a list has every index once, and no sum that is 0. */
+#include "csrc/base/size.h"
 #include "csrc/sparse/algorithms/cut.h"
 #include "csrc/sparse/link.h"
 
@@ -102,11 +103,6 @@ static bool has_sums(const struct tri_sparse_params *params, int32_t rank, int32
 
 /* ---- memory */
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t pair_entries(const struct tri_sparse_params *params)
 {
     return 2 * (size_t)params->k;
@@ -121,7 +117,7 @@ static size_t capacity(const struct tri_sparse_params *params)
  * sums of 0, and each of these needs an entry of either list. But bf16 may round values to 0. */
 static size_t dropped_entries(const struct tri_sparse_params *params)
 {
-    return least(params->wire == params->acc ? params->k : pair_entries(params), params->count);
+    return tri_least(params->wire == params->acc ? params->k : pair_entries(params), params->count);
 }
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
@@ -130,7 +126,8 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
     own->chosen = tri_arena_packets(arena, 1, params->k, params->wire);
     own->arrived = tri_arena_packets(arena, 1, params->k, params->acc);
     own->kept = tri_arena_packets(arena, 1, params->k, params->acc);
-    own->merged = tri_arena_entries(arena, least(pair_entries(params), params->count), params->acc);
+    own->merged =
+        tri_arena_entries(arena, tri_least(pair_entries(params), params->count), params->acc);
     for (int32_t round = 0; round < rounds(params); round++)
         if (source(params, params->rank, round) >= 0)
             own->dropped[round] = tri_arena_entries(arena, dropped_entries(params), params->acc);

@@ -46,6 +46,7 @@
  *
  * Different from the paper: selection is exact; the residual is that of the host's sum, not of each
  * rank; and the result is gathered as entries. */
+#include "csrc/base/size.h"
 #include "csrc/sparse/algorithms/routes.h"
 #include "csrc/sparse/link.h"
 
@@ -65,11 +66,6 @@ struct hier {
 
 /* ------------------------------------------------------------------------------ shards and shares */
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t shard_stride(const struct tri_sparse_params *params, int32_t ranks)
 {
     const size_t part = params->count / (size_t)ranks + (params->count % (size_t)ranks != 0);
@@ -78,7 +74,7 @@ static size_t shard_stride(const struct tri_sparse_params *params, int32_t ranks
 
 static size_t shard_begin(const struct tri_sparse_params *params, int32_t ranks, int32_t index)
 {
-    return least((size_t)index * shard_stride(params, ranks), params->count);
+    return tri_least((size_t)index * shard_stride(params, ranks), params->count);
 }
 
 /* Elements of `rank`'s shard. */
@@ -114,7 +110,7 @@ static size_t shares(const struct tri_sparse_params *params)
 
 static size_t capacity(const struct tri_sparse_params *params)
 {
-    return least(shares(params), params->count);
+    return tri_least(shares(params), params->count);
 }
 
 static uint64_t own_share(const struct tri_sparse_params *params)

@@ -13,30 +13,26 @@
  * the ranks, so it does not depend on the bounds. */
 #include "csrc/sparse/algorithms/regions.h"
 
+#include "csrc/base/size.h"
 #include "csrc/sparse/algorithms/p2p_batch.h"
 #include "csrc/sparse/link.h"
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 size_t tri_regions_entries(const struct tri_sparse_params *params, size_t chosen, size_t region)
 {
-    return (size_t)params->size * least(chosen, region);
+    return (size_t)params->size * tri_least(chosen, region);
 }
 
 void tri_regions_lay_out(struct tri_regions *regions, struct tri_arena *arena,
                          const struct tri_sparse_params *params, size_t chosen, size_t region)
 {
     const size_t size = (size_t)params->size;
-    const size_t others = (size - 1) * least(chosen, region);
-    regions->most = (uint32_t)least(chosen, UINT32_MAX);
+    const size_t others = (size - 1) * tri_least(chosen, region);
+    regions->most = (uint32_t)tri_least(chosen, UINT32_MAX);
     regions->device_rows = tri_arena_take(arena, size * sizeof *regions->device_rows);
     regions->counts = tri_arena_take(arena, size * sizeof *regions->counts);
     regions->arrived = tri_arena_entries(arena, others, params->wire);
     regions->merged = tri_arena_entries(
-        arena, least(tri_regions_entries(params, chosen, region), region), params->acc);
+        arena, tri_least(tri_regions_entries(params, chosen, region), region), params->acc);
 }
 
 struct tri_entries tri_regions_chosen(const struct tri_regions *regions, struct tri_arena *arena,
@@ -109,7 +105,8 @@ static trib_status check_row(const struct tri_run *run, const struct tri_regions
         TRI_TRY(tri_run_check(run, &sent));
         sent.least = positions[b];
         if (b < size)
-            sent.most = least(count, sent.least + (regions->bounds[b + 1] - regions->bounds[b]));
+            sent.most =
+                tri_least(count, sent.least + (regions->bounds[b + 1] - regions->bounds[b]));
     }
     sent.least = sent.most = count;
     return tri_run_check(run, &sent);
@@ -164,8 +161,8 @@ trib_status tri_regions_count(struct tri_run *run, const struct tri_regions *reg
     TRI_TRY(tri_link_allgather(run, entries->count, regions->counts, bytes, 0));
     TRI_TRY(tri_run_fetch(run, counts, regions->counts, (size_t)run->params->size * bytes));
     for (int32_t r = 0; r < run->params->size; r++) {
-        const struct tri_sent sent = {r, "the number of its sums",      0, counts[r],
-                                      0, least(entries->capacity, room)};
+        const struct tri_sent sent = {r, "the number of its sums",          0, counts[r],
+                                      0, tri_least(entries->capacity, room)};
         TRI_TRY(tri_run_check(run, &sent));
         room -= counts[r];
     }

@@ -39,6 +39,7 @@
  *
  * Different from the paper: a block is cut when it is sent, not after every arrival, so fewer sums
  * are made of values that were cut already. The allgather is the backend's. */
+#include "csrc/base/size.h"
 #include "csrc/sparse/algorithms/cut.h"
 #include "csrc/sparse/link.h"
 
@@ -109,11 +110,6 @@ static int32_t block_at(const struct tri_sparse_params *params, int32_t offset)
 
 /* ---- sizes */
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint32_t block_most(const struct tri_sparse_params *params)
 {
     const uint64_t size = (uint64_t)params->size;
@@ -134,7 +130,7 @@ static size_t all_shares(const struct tri_sparse_params *params)
 
 static size_t capacity(const struct tri_sparse_params *params)
 {
-    return least(all_shares(params), params->count);
+    return tri_least(all_shares(params), params->count);
 }
 
 static size_t selects(const struct tri_sparse_params *params)
@@ -153,7 +149,7 @@ static uint64_t chosen_in_all(const struct tri_sparse_params *params)
 static size_t dropped_entries(const struct tri_sparse_params *params, int32_t n)
 {
     const int32_t lists = params->wire == params->acc ? n - 1 : n;
-    return least((size_t)lists * share(params), block_most(params));
+    return tri_least((size_t)lists * share(params), block_most(params));
 }
 
 static void lay_out(void *memory, struct tri_arena *arena, const struct tri_sparse_params *params)
@@ -168,8 +164,8 @@ static void lay_out(void *memory, struct tri_arena *arena, const struct tri_spar
     own->leaving =
         tri_arena_packets(arena, last < 2 ? 0 : (size_t)moving(params, 1), q, params->acc);
     own->blocks = tri_arena_packets(arena, (size_t)params->size, q, params->acc);
-    own->merged =
-        tri_arena_entries(arena, least((size_t)(last + 1) * q, block_most(params)), params->acc);
+    own->merged = tri_arena_entries(arena, tri_least((size_t)(last + 1) * q, block_most(params)),
+                                    params->acc);
     for (int32_t offset = 0; offset < params->size; offset++) {
         const int32_t n = arrivals(params, leaves(params, offset), offset);
         if (n > 0)
