@@ -1,17 +1,13 @@
 /* Memory that an algorithm lays out. */
+#include "csrc/base/size.h"
 #include "csrc/base/types.h"
 #include "csrc/sparse/algorithm.h"
 
 enum { ALIGN = 256, VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
 
-static size_t round_up(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
 void *tri_arena_take(struct tri_arena *arena, size_t bytes)
 {
-    const size_t at = round_up(arena->used, ALIGN);
+    const size_t at = tri_round_up(arena->used, ALIGN);
     arena->used = at + bytes;
     return arena->base == NULL ? NULL : arena->base + at;
 }
@@ -38,12 +34,12 @@ struct tri_entries tri_entries_part(const struct tri_entries *entries, size_t fr
 
 static size_t value_offset(uint32_t capacity)
 {
-    return round_up(sizeof(struct tri_header) + capacity * sizeof(uint32_t), VALUE_ALIGN);
+    return tri_round_up(sizeof(struct tri_header) + capacity * sizeof(uint32_t), VALUE_ALIGN);
 }
 
 size_t tri_packet_bytes(uint32_t capacity, trib_dtype dtype)
 {
-    return round_up(value_offset(capacity) + capacity * trib_dtype_size(dtype), PACKET_ALIGN);
+    return tri_round_up(value_offset(capacity) + capacity * trib_dtype_size(dtype), PACKET_ALIGN);
 }
 
 struct tri_packet tri_arena_packets(struct tri_arena *arena, size_t n, uint32_t capacity,

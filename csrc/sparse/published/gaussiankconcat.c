@@ -19,6 +19,7 @@
  * Different from the published code, where the block is of float32, in which integers are exact up
  * to 2^24 only, so that in larger tensors values were added at wrong indices. Here indices stay
  * integers, exact for all 2^32 - 1 elements. And see gaussiank. */
+#include "csrc/base/size.h"
 #include "csrc/sparse/link.h"
 #include "csrc/sparse/published/gaussian.h"
 
@@ -29,19 +30,14 @@ struct gaussiankconcat {
     char *blocks; /* of all ranks, in rank order without gaps */
 };
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static size_t value_offset(size_t n)
 {
-    return round_up(n * sizeof(uint32_t));
+    return tri_round_up(n * sizeof(uint32_t), ALIGN);
 }
 
 static size_t block_bytes(size_t n, trib_dtype dtype)
 {
-    return value_offset(n) + round_up(n * trib_dtype_size(dtype));
+    return value_offset(n) + tri_round_up(n * trib_dtype_size(dtype), ALIGN);
 }
 
 /* The entries in a block of `n`. */
