@@ -22,7 +22,9 @@
 #include "csrc/core/lifecycle.h"
 #include "csrc/core/memory.h"
 #include "csrc/core/quiesce.h"
+#include "csrc/core/reach.h"
 #include "csrc/core/shrink.h"
+#include "csrc/core/symmetric.h"
 #include "csrc/core/wait.h"
 #include "csrc/core/watchdog.h"
 #include "csrc/job/meet.h"
@@ -784,6 +786,43 @@ trib_status trib_alltoallv(trib_comm *comm, const void *send, const size_t *send
         .self = true,
     };
     return tri_alltoallv(comm, &args);
+}
+
+/* ----------------------------------------------------------------------------- symmetric memory */
+
+/* What alloc, import and free check of this rank's arguments, they tell the others. */
+trib_status trib_symmetric_alloc(void **out, trib_comm *comm, size_t bytes)
+{
+    NOT_FORKED();
+    if (out != NULL)
+        *out = NULL;
+    NEED(comm);
+    return tri_symmetric_alloc(out, comm, bytes);
+}
+
+trib_status trib_symmetric_import(void **out, trib_comm *comm, const void *data, size_t bytes,
+                                  trib_stream stream)
+{
+    NOT_FORKED();
+    if (out != NULL)
+        *out = NULL;
+    NEED(comm);
+    return tri_symmetric_import(out, comm, data, bytes, stream);
+}
+
+trib_status trib_symmetric_query(void **out, trib_comm *comm, const void *data, size_t bytes,
+                                 int32_t rank)
+{
+    NEED(out);
+    *out = NULL;
+    NEED(comm);
+    return tri_symmetric_query(out, comm, data, bytes, rank);
+}
+
+trib_status trib_symmetric_free(trib_comm *comm, void *data)
+{
+    NEED(comm);
+    return tri_symmetric_free(comm, data);
 }
 
 /* ---------------------------------------------------------------------------------------- lists */

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "csrc/base/abort.h"
+#include "csrc/base/symmetric.h"
 #include "kernels/kernels.h"
 #include "tributary.h"
 
@@ -52,7 +53,8 @@ struct tri_call {
     size_t count;
     trib_dtype dtype;
     trib_op op;           /* allreduce, reduce, reduce_scatter */
-    trib_variant variant; /* AUTO, or of an allreduce what `refuses` has not refused */
+    trib_variant variant; /* AUTO; of an allreduce also SYMMETRIC, whose buffers are in `list` of
+                           * tri_symmetric_ops, or what `refuses` has not refused */
     int32_t peer;         /* the root, or the rank to send to or receive from */
     bool scaled; /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
                    * dtype. All ranks have a factor, or none has */
@@ -167,8 +169,8 @@ struct tri_adoptee {
     int32_t rank, size, device;
 };
 
-/* What a rank tells the others before they share memory. Plain bytes to all but its backend. */
-struct tri_share_offer {
+/* What a rank tells the others after a step. Plain bytes to whoever hands it on. */
+struct tri_words {
     uint64_t words[8];
 };
 
@@ -179,9 +181,9 @@ struct tri_share_offer {
 struct tri_share_ops {
     int32_t max_ranks; /* for more there is nothing */
     /* What this rank has. Fails if it takes no part. */
-    trib_status (*offer)(struct tri_transport *transport, struct tri_share_offer *out);
+    trib_status (*offer)(struct tri_transport *transport, struct tri_words *out);
     /* Allocate, by the offers of all ranks, and export: *out_fd becomes the caller's; -1 after a failure. */
-    trib_status (*allocate)(struct tri_transport *transport, const struct tri_share_offer *all,
+    trib_status (*allocate)(struct tri_transport *transport, const struct tri_words *all,
                             int *out_fd);
     /* Map what the others have exported: fds[rank], the own one -1. They stay the caller's. */
     trib_status (*map)(struct tri_transport *transport, const int *fds);
@@ -191,6 +193,35 @@ struct tri_share_ops {
     void (*use)(struct tri_transport *transport);
     /* Free what the steps have made. */
     void (*drop)(struct tri_transport *transport);
+};
+
+/* How the ranks of a communicator come to have symmetric memory. core/symmetric.c takes every step on all
+ * ranks before the next one on any, and is registered in the in-flight count meanwhile; after one that
+ * failed on some rank, release follows on all. Its owner's thread. */
+struct tri_symmetric_ops {
+    /* Why is there none? NULL: there is. The same on all ranks; for people. */
+    const char *(*refuses)(struct tri_transport *transport);
+    /* Bytes that the backend wants to have first, for itself, in an allocation of its own. The same on all
+     * ranks. NULL: none. */
+    size_t (*wants)(struct tri_transport *transport);
+    /* Allocate memory->bytes on this rank's device, aligned to 256: `here` of this rank. If ranks are in
+     * other processes, export it: *out_fd becomes the caller's; otherwise, and after a failure, it is -1. */
+    trib_status (*alloc)(struct tri_transport *transport, struct tri_symmetric *memory,
+                         int *out_fd);
+    /* Map what ranks in other processes have exported, fds[rank], each in a process of its own: `here` of
+     * all of them. The descriptors stay the caller's. NULL: there are no other processes. */
+    trib_status (*map)(struct tri_transport *transport, struct tri_symmetric *memory,
+                       const int *fds);
+    /* Try what was wanted. Then settle says whether that has succeeded on all ranks: if so, it is the
+     * backend's; otherwise it is released, NULL if it was never made. Nothing is wanted any more. */
+    trib_status (*try_wanted)(struct tri_transport *transport, struct tri_symmetric *memory);
+    void (*settle_wanted)(struct tri_transport *transport, struct tri_symmetric *memory,
+                          bool by_all);
+    /* Free it, as far as it was made. Nothing uses it, on any rank. */
+    void (*release)(struct tri_transport *transport, struct tri_symmetric *memory);
+    /* Those of this rank: its owner's. What is in the list when all of its ranks in this process have been
+     * destroyed, the backend releases once their calls have ended, or never. An abort releases nothing. */
+    struct tri_symmetric **(*list)(struct tri_transport *transport);
 };
 
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */
@@ -225,8 +256,9 @@ struct tri_transport_ops {
     int32_t (*here)(struct tri_transport *transport);
     /* NULL: processes share no memory. */
     const struct tri_share_ops *share;
-    /* Bytes of this rank's device by which other ranks reach it: the same from share.use, or else open, to
-     * close. NULL: 0. */
+    const struct tri_symmetric_ops *symmetric;
+    /* Bytes of this rank's device by which other ranks reach it. They change by share.use and by the steps of
+     * symmetric memory alone. NULL: 0. */
     uint64_t (*peer_bytes)(const struct tri_transport *transport);
 
     /* The state that all ranks of this communicator in this process share; borrowed, and the same
@@ -261,8 +293,8 @@ struct tri_transport_ops {
     trib_status (*collective_list)(const struct tri_call *calls, size_t n,
                                    const struct tri_slice *slices, const size_t *first);
 
-    /* NULL: a call has no variant but AUTO. Why can call.variant, another one, not serve the allreduce? NULL:
-     * it can. For people; and the same on all ranks whose calls are the same. */
+    /* NULL: a call has no variant but AUTO and SYMMETRIC. Why can call.variant, another one, not serve the
+     * allreduce? NULL: it can. For people; and the same on all ranks whose calls are the same. */
     const char *(*refuses)(const struct tri_call *call);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for

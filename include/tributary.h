@@ -127,10 +127,10 @@
  *  you have given to a pool of your own while a call or a graph has memory of it. With less `peer_bytes`
  *  nothing is opened. A buffer that neither cudaMalloc made, nor a pool that all these GPUs have access
  *  to, on any rank, sends the call through memory of the library instead: slower than NCCL, from some
- *  MiB on, at worst half as fast; TRIB_VARIANT_NCCL asks for NCCL. At most two communicators on a GPU
- *  have this, and others have half the room for small calls all the same. When a rank's call has ended,
- *  after an abort as well, no other rank accesses its buffers any more; an abort waits until what has
- *  begun to is done.
+ *  MiB on, at worst half as fast; TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. At most two
+ *  communicators on a GPU have this, and others have half the room for small calls all the same. When a
+ *  rank's call has ended, after an abort as well, no other rank accesses its buffers any more; an abort
+ *  waits until what has begun to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph
@@ -586,7 +586,7 @@ enum {
                              *   the backend still holds resources */
     TRIB_COMM_PARKED = 3,   /**< the same, but releasing them waits for the caller's CUDA graphs, or
                              *   for more than 1 s for work queued earlier */
-    TRIB_COMM_RECLAIMED = 4 /**< the backend has released everything */
+    TRIB_COMM_RECLAIMED = 4 /**< the backend has released everything but symmetric memory */
 };
 
 /** `*out` = the state of the communicator. `waits_for`, a string of up to `bytes` bytes (NULL if
@@ -1010,7 +1010,8 @@ enum {
     TRIB_VARIANT_NCCL = 1,     /**< NCCL */
     TRIB_VARIANT_PUSH = 2,     /**< each rank stores into its peers' memory; sizes as PEERS says */
     TRIB_VARIANT_ONE_SHOT = 3, /**< each rank reads the parts of all where they lie; not in place */
-    TRIB_VARIANT_TWO_SHOT = 4  /**< each rank reads its share of all parts, and writes it to all */
+    TRIB_VARIANT_TWO_SHOT = 4, /**< each rank reads its share of all parts, and writes it to all */
+    TRIB_VARIANT_SYMMETRIC = 5 /**< as AUTO, of buffers that are symmetric memory (see there) */
 };
 
 /** "two_shot"; "?" for an invalid variant. */
@@ -1041,10 +1042,11 @@ typedef struct trib_call_options {
  *  TRIB_ERR_UNSUPPORTED. Allowed in a batch.
  *
  *  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;
- *  the detail says what it takes. So is every one but AUTO on host, in a batch and in
- *  trib_allreduce_list_with. Both shots take what the large allreduces of PEERS take, but calls of any
- *  size; buffers that the peers cannot map go through memory of the library there, too. All variants but
- *  NCCL give the same bits. */
+ *  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,
+ *  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,
+ *  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.
+ *  SYMMETRIC takes every call: a buffer that is not symmetric memory is TRIB_ERR_INVALID_BUFFER on its
+ *  rank alone. All variants give the same bits but where NCCL serves the call. */
 TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, trib_op op,
                                          const trib_call_options *options, trib_stream stream);
@@ -1114,6 +1116,43 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
                                     const size_t *send_offsets, void *recv,
                                     const size_t *recv_counts, const size_t *recv_offsets,
                                     trib_dtype dtype, trib_stream stream);
+
+/* ----------------------------------------------------------------------------- symmetric memory
+ *
+ * Memory that all ranks of a communicator allocate together, the same number of bytes each on its own
+ * device; the device of each rank reads and writes that of all others where it lies. On host, where ranks
+ * share memory, there always is some; on nccl where kernels serve small calls (PEERS), and with one rank.
+ *
+ * It is for kernels of your own, at the addresses that trib_symmetric_query gives, and for
+ * trib_allreduce_with and TRIB_VARIANT_SYMMETRIC. That serves calls as AUTO does; but where each rank has
+ * a process of its own, with 2 to 4 GPUs over NVLink, large ones do not reach NCCL either, up to the sizes
+ * that PEERS gives for one process.
+ *
+ * All ranks make the calls alloc, import and free, which block, within the communicator's timeout_ms. Not in
+ * a batch. They succeed on all ranks or on none: TRIB_ERR_MISMATCH if the ranks' arguments differ, or
+ * another rank's were invalid. (If an import cannot queue its copy, the communicator ends.)
+ *
+ * The memory is the communicator's: what is left is freed when that has been destroyed on all ranks of the
+ * process, and not by an abort. By then, and before trib_symmetric_free, your work that uses it has ended on
+ * all ranks, and graphs whose calls use it are destroyed. */
+
+/** `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what
+ *  devices map at once, 2 MiB; between processes a communicator's first allocation takes 8 MiB more on each
+ *  device. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why. */
+TRIB_API trib_status trib_symmetric_alloc(void **out, trib_comm *comm, size_t bytes);
+
+/** The same; and this rank's `bytes` bytes at `data` are copied to it, queued on `stream`. */
+TRIB_API trib_status trib_symmetric_import(void **out, trib_comm *comm, const void *data,
+                                           size_t bytes, trib_stream stream);
+
+/** Where this rank's device (on host: any thread) reaches what `rank` has in the place of this rank's
+ *  [data, data + bytes). NULL if not all of these lie in one allocation of symmetric memory of `comm`; of
+ *  the rank itself it is `data`. Waits for nobody; also after an abort, and once `comm` is closed. */
+TRIB_API trib_status trib_symmetric_query(void **out, trib_comm *comm, const void *data,
+                                          size_t bytes, int32_t rank);
+
+/** Free what the ranks have allocated together; `data` is this rank's. */
+TRIB_API trib_status trib_symmetric_free(trib_comm *comm, void *data);
 
 /* ---------------------------------------------------------------------------------------- lists */
 
@@ -1819,8 +1858,9 @@ typedef struct trib_memory {
     uint64_t sparse_peak_bytes;    /**< the most so far */
     uint64_t pinned_bytes;         /**< pinned host memory of workspaces and sparse states */
     uint64_t pinned_peak_bytes;    /**< the most so far */
-    uint64_t peer_bytes;      /**< on the device, from the creation of a communicator to its end:
-                                    *   where its ranks reach each other, see PEERS */
+    uint64_t peer_bytes; /**< on the device, where ranks of communicators reach each other: what
+                                    *   PEERS says, from their creation to their end, and symmetric
+                                    *   memory */
     uint64_t peer_peak_bytes; /**< the most so far */
 } trib_memory;
 #define TRIB_MEMORY_INIT {(uint32_t)sizeof(trib_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0}

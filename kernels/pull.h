@@ -1,8 +1,9 @@
-/* Pull: allreduces of large buffers among ranks of one process that map each other's memory. A part of
+/* Pull: allreduces of large buffers among ranks of one host that map each other's memory. A part of
  * seam 2, beside push.h.
  *
  * A rank reads the parts of its peers where they lie. Which buffers a call uses travels in its first
- * barrier, so a call takes pointers that no peer has heard of, and a graph may replay it.
+ * barrier, so a call takes pointers that no peer has heard of, and a graph may replay it. Each peer is told
+ * where its own process has them.
  *
  * A barrier is one of twins: blocks of threads with the same index, one on each rank. Each has its turn,
  * a count of the barriers that it has been at, in the control of its own rank; as all ranks make the same
@@ -17,7 +18,8 @@
  *
  * A call:
  *   1. first barrier. Before its turn, each block stores the pointers of its rank into the post: those of
- *      send and recv, or NULL for both if a peer cannot map one of them.
+ *      send and recv, shifted to where the peer has mapped them, or NULL for both if a peer has not mapped
+ *      one of them.
  *   2. the elements, in one of three ways. All blocks of all ranks know the same pointers, so they
  *      choose alike.
  *        staged     if any rank's pointers are NULL. A block has a part of each rank's scratch, two
@@ -51,6 +53,8 @@
  *   well: the twin waits for nobody in between, and accesses nothing of us afterwards (but scratch). So
  *   when a call has ended, in whichever way, no peer reads its send or writes its recv. (A twin whose device
  *   is lost comes to no barrier: a second is the longest that anybody waits here.)
+ *   Who leaves because a twin has ends only when its own flag is set as well, or its patience is over: in
+ *   another process that may be later, and a call that ends without that has a result.
  *   A rank of which a block has left begins no other call: `over` is set before. Or a twin that is late
  *   would take the pointers of another call than its own, which may have fewer elements.
  *   End. A block passes the last barrier when its twins have come there, and they have then read all that
@@ -58,7 +62,8 @@
  *   twin. So when the call has ended, its send may be overwritten, and its recv is whole.
  *
  * What it relies on:
- *   - Control and scratch have one address on all devices; send and recv, too, if they are mapped.
+ *   - Control and scratch are the same memory on all ranks, wherever each has mapped it; in a process they
+ *     have one address on all devices, and send and recv, too, if they are mapped.
  *   - Devices have atomic operations on each other's memory, as over NVLink.
  *   - Calls of one rank are ordered as push.h says. Calls of no elements do not count.
  *   - Every rank makes the same calls in the same order: count, dtype, op, way, blocks, scratch_bytes, and
@@ -114,7 +119,7 @@ struct tri_pull_control {
 struct tri_pull_rank {
     const void *send; /* aligned to its element */
     void *recv;       /* the same pointer, unless all go one shot; or apart from it */
-    bool mapped;      /* all peers' devices map both */
+    bool mapped;      /* all peers' devices map both, as the shifts say */
     int rank;
 };
 
@@ -123,6 +128,9 @@ struct tri_pull_rank {
 struct tri_pull {
     const struct tri_pull_rank *here;
     size_t n;
+    /* From where this process has send and recv to where that of each rank has them, in bytes. All 0 unless
+     * ranks are in processes of their own; then n is 1. */
+    ptrdiff_t send_shift[TRI_PULL_RANKS], recv_shift[TRI_PULL_RANKS];
     struct tri_pull_control *control[TRI_PULL_RANKS]; /* of each rank */
     void
         *scratch[TRI_PULL_RANKS]; /* of each rank, aligned to 16; no need of it if all are mapped */
@@ -133,7 +141,7 @@ struct tri_pull {
     trib_dtype dtype;
     trib_op op;
     enum tri_pull_way way;
-    uint32_t *abort_flag; /* pinned; as push's, and one for all ranks */
+    uint32_t *abort_flag; /* pinned; as push's, of the ranks of this process */
     uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
 };
 

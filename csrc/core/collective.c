@@ -4,8 +4,10 @@
 #include "csrc/base/types.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/compose.h"
+#include "csrc/core/issue.h"
 #include "csrc/core/match.h"
 #include "csrc/core/options.h"
+#include "csrc/core/reach.h"
 #include "csrc/core/validate.h"
 
 /* Bytes that this rank sends in a valid call. */
@@ -65,10 +67,17 @@ static trib_status check_variant(struct trib_comm *comm, const struct tri_call *
     const char *why = NULL;
     asked.kind = TRI_ALLREDUCE;
     asked.transport = comm->transport;
-    if (ops->refuses == NULL)
+    if (comm->batch.open)
+        why = "the calls of a batch have none";
+    else if (call->variant == TRIB_VARIANT_SYMMETRIC)
+        return tri_symmetric_check(comm, TRI_ALLREDUCE_WITH, call);
+    else if (ops->refuses == NULL)
         why = "this backend has none";
-    else
-        why = comm->batch.open ? "the calls of a batch have none" : ops->refuses(&asked);
+    else {
+        TRI_TRY(tri_issue_register(comm)); /* so that an abort frees nothing meanwhile */
+        why = ops->refuses(&asked);
+        tri_abort_unregister(comm->state);
+    }
     return why == NULL
                ? TRIB_OK
                : tri_fail_call(

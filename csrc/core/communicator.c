@@ -98,7 +98,10 @@ void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool
 void tri_comm_count_peers(const struct trib_comm *comm)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
-    tri_owner_peers(comm->owner, ops->peer_bytes == NULL ? 0 : ops->peer_bytes(comm->transport));
+    if (ops->peer_bytes == NULL || !tri_abort_register(comm->state))
+        return; /* after an abort the backend frees what it would count */
+    tri_owner_peers(comm->owner, ops->peer_bytes(comm->transport));
+    tri_abort_unregister(comm->state);
 }
 
 trib_status tri_comm_reserve(struct trib_comm *comm, size_t bytes)

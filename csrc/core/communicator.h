@@ -90,6 +90,8 @@ struct trib_comm {
     uint64_t waited_ns;                  /* waits for it have been late since then; 0: none has */
     uint64_t match_sequence;
     uint32_t sparse_states;         /* states created so far, the same on all ranks */
+    uint64_t votes;                 /* of steps.h, so far, likewise */
+    uint64_t symmetric_made;        /* allocations of symmetric memory so far, likewise */
     int32_t hosts;                  /* number of hosts of the ranks; 0: not known yet */
     uint8_t host_of[TRI_MAX_LISTS]; /* the host of each rank, where that is known */
     struct tri_measured measured;   /* once, then the same for ever; bandwidth 0: not yet */

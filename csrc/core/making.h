@@ -1,5 +1,5 @@
-/* The ranks of a communicator while it is made: how they tell each other what they have and whether
- * they could, before its owner has it. */
+/* What the ranks of a communicator make together, itself or symmetric memory of it: how they tell each other
+ * what they have and whether they could, in time. */
 #ifndef TRI_CORE_MAKING_H
 #define TRI_CORE_MAKING_H
 
@@ -10,9 +10,10 @@
 
 struct tri_making {
     struct trib_comm *comm;
-    int operation; /* which makes it, */
+    int operation; /* that makes it, */
     uint64_t deadline_ns;
-    trib_stream stream; /* of its own: the default one may wait for work of the caller's */
+    trib_stream
+        stream; /* of the operation alone: the default one may wait for work of the caller's */
 };
 
 /* If it fails, the communicator ends, as by tri_making_fail. */

@@ -43,6 +43,10 @@ enum tri_composed {
     TRI_REDUCER_EXPORT,
     TRI_REDUCER_IMPORT,
     TRI_REDUCER_DESTROY,
+    TRI_SYMMETRIC_ALLOC,
+    TRI_SYMMETRIC_IMPORT,
+    TRI_SYMMETRIC_QUERY,
+    TRI_SYMMETRIC_FREE,
     TRI_BATCH_BEGIN,
     TRI_BATCH, /* trib_batch_end, which submits it */
     TRI_BATCH_END_ALL,

@@ -13,9 +13,6 @@
 /* How long an answer may take: well under a millisecond, but all ranks ask at once. */
 enum { PATIENCE_NS = 50000000, PATIENCE_OF_A_RANK_NS = 500000, MAIL_MAX = 1024 };
 
-/* By which a descriptor is known as one of those that this file sends. */
-static const uint64_t fd_tag = 1;
-
 /* One rank. */
 struct rank {
     struct tri_peer_address address;
@@ -28,6 +25,7 @@ struct rank {
     uint8_t *mail; /* NULL: none */
     size_t mail_bytes;
     int fd; /* -1: none */
+    uint64_t fd_tag;
 };
 
 struct tri_remote {
@@ -162,17 +160,18 @@ static void on_message(void *context, int32_t rank, enum tri_peer_type type, con
         on_mail(remote, rank, bytes, length);
 }
 
-/* A second one replaces the first, as with mail. */
+/* A later one replaces it, as with mail. */
 static bool on_fd(void *context, int32_t rank, uint64_t tag, int fd)
 {
     struct tri_remote *remote = context;
     struct rank *of = &remote->of[rank];
     int former = -1;
     tri_lock(&remote->lock);
-    const bool taken = remote->wants_fds && tag == fd_tag;
+    const bool taken = remote->wants_fds && (of->fd < 0 || tag >= of->fd_tag);
     if (taken) {
         former = of->fd;
         of->fd = fd;
+        of->fd_tag = tag;
     }
     tri_unlock(&remote->lock);
     tri_descriptor_close(&former);
@@ -472,24 +471,28 @@ void tri_remote_want_fds(struct tri_remote *remote, bool wanted)
     remote->wants_fds = wanted;
     tri_unlock(&remote->lock);
     for (int32_t rank = 0; !wanted && rank < remote->comm->size; rank++) {
-        int fd = tri_remote_take_fd(remote, rank);
+        int fd = tri_remote_take_fd(remote, rank, UINT64_MAX);
         tri_descriptor_close(&fd);
     }
 }
 
-trib_status tri_remote_send_fd(struct tri_remote *remote, int32_t rank, int fd)
+trib_status tri_remote_send_fd(struct tri_remote *remote, int32_t rank, int fd, uint64_t tag)
 {
-    return tri_peers_send_fd(remote->peers, rank, fd, fd_tag);
+    return tri_peers_send_fd(remote->peers, rank, fd, tag);
 }
 
-int tri_remote_take_fd(struct tri_remote *remote, int32_t rank)
+int tri_remote_take_fd(struct tri_remote *remote, int32_t rank, uint64_t tag)
 {
     struct rank *of = &remote->of[rank];
+    int found = -1, older = -1;
     tri_lock(&remote->lock);
-    const int fd = of->fd;
-    of->fd = -1;
+    if (of->fd >= 0 && of->fd_tag <= tag) {
+        *(of->fd_tag == tag ? &found : &older) = of->fd;
+        of->fd = -1;
+    }
     tri_unlock(&remote->lock);
-    return fd;
+    tri_descriptor_close(&older);
+    return found;
 }
 
 /* ---------------------------------------------------------------------------------------- places */

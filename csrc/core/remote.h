@@ -90,10 +90,11 @@ size_t tri_remote_take(struct tri_remote *remote, int32_t rank, uint8_t *out, si
 /* From now on keep the newest descriptor of each rank until it is taken; or no longer, and close those
  * that are there and that come. Initially not. */
 void tri_remote_want_fds(struct tri_remote *remote, bool wanted);
-/* Send a copy of `fd`; see tri_peers_send_fd. */
-trib_status tri_remote_send_fd(struct tri_remote *remote, int32_t rank, int fd);
-/* The one that `rank` has sent, which becomes the caller's; -1 if there is none. */
-int tri_remote_take_fd(struct tri_remote *remote, int32_t rank);
+/* Send a copy of `fd`; see tri_peers_send_fd. A rank's tags never fall. */
+trib_status tri_remote_send_fd(struct tri_remote *remote, int32_t rank, int fd, uint64_t tag);
+/* The one that `rank` has sent with that tag, which becomes the caller's; -1 if it is not there. One with a
+ * lower tag is closed: nobody waits for it any more. */
+int tri_remote_take_fd(struct tri_remote *remote, int32_t rank, uint64_t tag);
 
 /* --------------------------------------------------------------------------------------- places */
 

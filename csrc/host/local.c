@@ -60,8 +60,20 @@ static bool parked(void *context, char *text, size_t bytes)
 
 static const struct tri_abort_ending ending = {.interrupted = interrupted, .parked = parked};
 
+/* All ranks have closed, and their submissions have run. */
+static void free_symmetric(struct tri_transport *self)
+{
+    struct tri_symmetric *memory;
+    while ((memory = tri_symmetric_pop(&self->symmetric)) != NULL) {
+        (void)tri_host_free(self->device, memory->of[self->rank].here);
+        free(memory);
+    }
+}
+
 static void free_local(struct tri_host_local *local)
 {
+    for (int32_t rank = 0; rank < local->size; rank++)
+        free_symmetric(&local->ranks[rank]);
     free(local->stage);
     free(local);
 }

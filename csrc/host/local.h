@@ -30,7 +30,8 @@ struct tri_transport {
     struct tri_host_local *local;
     int32_t rank;
     int32_t device;
-    uint64_t submitted; /* submissions so far */
+    uint64_t submitted;              /* submissions so far */
+    struct tri_symmetric *symmetric; /* symmetric.c; its owner's, then the last reference's */
 
     /* For the thread that runs this rank's submissions, one at a time. */
     _Alignas(TRI_CACHE_LINE) _Atomic uint64_t completed; /* submissions that have run */

@@ -62,4 +62,8 @@ trib_status tri_host_collective(const struct tri_call *calls, size_t n);
 trib_status tri_host_collective_list(const struct tri_call *calls, size_t n,
                                      const struct tri_slice *slices, const size_t *first);
 
+/* symmetric.c */
+extern const struct tri_symmetric_ops tri_host_symmetric;
+uint64_t tri_host_symmetric_bytes(const struct tri_transport *self);
+
 #endif

@@ -54,7 +54,8 @@ struct tri_transport {
     /* push.c: serves small calls; the same for all local ranks. NULL: NCCL serves all. Written
      * before the owner has the rank. */
     const struct tri_nccl_push *push;
-    struct tri_nccl_push *sharing; /* push_share.c: not yet used; only its owner has it */
+    struct tri_nccl_push *sharing;   /* push_share.c: not yet used; only its owner has it */
+    struct tri_symmetric *symmetric; /* symmetric.c; its owner's, then the last reference's */
     /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set
      * under local->lock; NULL before, and with one rank. `left`, guarded by local->lock: no more
      * calls follow. */
@@ -118,6 +119,7 @@ struct tri_nccl_local {
     /* push.c: the last rank that came writes `push`, and then this. */
     _Atomic bool push_made;
     struct tri_nccl_push *push;
+    bool kept; /* push.c: some of its calls may never end; the job writes it */
 };
 
 /* Add a rank, and a reference for it. The first adds it to `local`, which the caller keeps alive.

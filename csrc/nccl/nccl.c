@@ -12,6 +12,7 @@
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/ras.h"
+#include "csrc/nccl/symmetric.h"
 #include "csrc/nccl/teardown.h"
 #include "kernels/cuda/kernels_cuda.h"
 
@@ -156,6 +157,7 @@ static const struct tri_transport_ops transport_ops = {
     .size = size_of,
     .here = here,
     .share = &tri_nccl_push_share,
+    .symmetric = &tri_nccl_symmetric,
     .peer_bytes = tri_nccl_push_bytes,
     .abort_state = abort_state,
     .abort_flag = abort_flag,

@@ -25,11 +25,19 @@ static const size_t most_bytes[TRI_NCCL_MEASURED + 1] = {
 
 struct tri_nccl_pull {
     struct tri_nccl_peer_memory
-        memory[TRI_PULL_RANKS]; /* the controls of the lanes, then scratch */
-    int32_t devices[TRI_PULL_RANKS];
+        memory[TRI_PULL_RANKS];      /* the controls of the lanes, then scratch */
+    int32_t devices[TRI_PULL_RANKS]; /* of this process, all of them or one */
+    int32_t here;                    /* as many */
     int32_t size;
     int32_t blocks;
     bool claimed;
+};
+
+/* The buffers of a call, to all ranks. */
+struct buffers {
+    bool mapped;
+    /* Symmetric memory of this rank; NULL: another kind, which has one address on all devices. */
+    const struct tri_symmetric *send, *recv;
 };
 
 /* ----------------------------------------------------------------------------------------- calls */
@@ -41,17 +49,29 @@ bool tri_nccl_pull_can(const struct tri_call *call)
            call->count > 0;
 }
 
+/* Between processes other buffers than symmetric ones go through the scratch, which NCCL is faster than. */
 bool tri_nccl_pull_serves(const struct tri_call *call)
 {
     return tri_nccl_pull_can(call) &&
+           (!call->transport->push->apart || call->variant == TRIB_VARIANT_SYMMETRIC) &&
            call->count <= most_bytes[call->transport->size] / trib_dtype_size(call->dtype);
 }
 
-static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
-                          const struct tri_call *call, bool mapped, uint32_t *abort_flag,
-                          uint64_t patience_ns)
+/* To where each rank has what is here; they are 0 already. */
+static void set_shifts(ptrdiff_t *shifts, const struct tri_symmetric *memory)
 {
-    const struct tri_pull_rank here = {call->send, call->recv, mapped, rank};
+    if (memory == NULL)
+        return;
+    const uint64_t here = (uint64_t)(uintptr_t)memory->of[memory->rank].here;
+    for (int32_t i = 0; i < memory->size; i++)
+        shifts[i] = (ptrdiff_t)(memory->of[i].there - here);
+}
+
+static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
+                          const struct tri_call *call, const struct buffers *buffers,
+                          uint32_t *abort_flag, uint64_t patience_ns)
+{
+    const struct tri_pull_rank here = {call->send, call->recv, buffers->mapped, rank};
     const size_t lane_bytes =
         (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * CONTROL) / TRI_NCCL_LANES;
     struct tri_pull job = {.here = &here,
@@ -66,6 +86,8 @@ static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum t
                                                                          : TRI_PULL_TWO_SHOT,
                            .abort_flag = abort_flag,
                            .patience_ns = patience_ns};
+    set_shifts(job.send_shift, buffers->send);
+    set_shifts(job.recv_shift, buffers->recv);
     for (int32_t i = 0; i < pull->size; i++) {
         char *memory =
             (char *)(uintptr_t)pull->memory[i].address; /* NOLINT: as the driver has it */
@@ -75,11 +97,24 @@ static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum t
     return tri_kernels_cuda.pull(&job, call->stream);
 }
 
-/* Do the devices of all ranks map both buffers? */
-static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_call *call)
+/* Do the devices of all ranks map it? */
+static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_symmetric *memory,
+                      const void *data)
 {
-    return tri_nccl_peers_map(call->send, pull->devices, pull->size) &&
-           (call->recv == call->send || tri_nccl_peers_map(call->recv, pull->devices, pull->size));
+    return memory != NULL ||
+           (pull->here == pull->size && tri_nccl_peers_map(data, pull->devices, pull->size));
+}
+
+static struct buffers buffers_of(const struct tri_nccl_pull *pull, const struct tri_call *call)
+{
+    struct tri_symmetric *const list = call->transport->symmetric;
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    const bool in_place = call->recv == call->send;
+    struct buffers found = {.send = tri_symmetric_find(list, call->send, bytes)};
+    found.recv = in_place ? found.send : tri_symmetric_find(list, call->recv, bytes);
+    found.mapped = is_mapped(pull, found.send, call->send) &&
+                   (in_place || is_mapped(pull, found.recv, call->recv));
+    return found;
 }
 
 /* Without patience, as push. */
@@ -89,8 +124,9 @@ trib_status tri_nccl_pull_call(const struct tri_call *call)
     const enum tri_nccl_lane lane =
         transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
     const struct tri_nccl_pull *pull = transport->push->pull;
-    if (launch(pull, transport->rank, lane, call, is_mapped(pull, call),
-               transport->local->abort_flag, 0) == TRIB_OK)
+    const struct buffers buffers = buffers_of(pull, call);
+    if (launch(pull, transport->rank, lane, call, &buffers, transport->local->abort_flag, 0) ==
+        TRIB_OK)
         return TRIB_OK;
     return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
                               transport->device);
@@ -108,9 +144,9 @@ static bool claim(struct tri_nccl_pull *pull)
 {
     bool free = true;
     pthread_mutex_lock(&lock);
-    for (int32_t i = 0; i < pull->size; i++)
+    for (int32_t i = 0; i < pull->here; i++)
         free = free && claims[pull->devices[i]] < COMMUNICATORS;
-    for (int32_t i = 0; i < pull->size && free; i++)
+    for (int32_t i = 0; i < pull->here && free; i++)
         claims[pull->devices[i]]++;
     pthread_mutex_unlock(&lock);
     pull->claimed = free;
@@ -120,24 +156,27 @@ static bool claim(struct tri_nccl_pull *pull)
 static void unclaim(const struct tri_nccl_pull *pull)
 {
     pthread_mutex_lock(&lock);
-    for (int32_t i = 0; i < pull->size && pull->claimed; i++)
+    for (int32_t i = 0; i < pull->here && pull->claimed; i++)
         claims[pull->devices[i]]--;
     pthread_mutex_unlock(&lock);
 }
 
 /* Of a call, the same on all devices; 0: not known. */
-static int32_t blocks_for(const struct tri_nccl_pull *pull)
+static int32_t blocks_for(const struct tri_nccl_push *push)
 {
-    int32_t blocks = BLOCKS;
-    for (int32_t i = 0; i < pull->size; i++) {
-        int found = 0;
-        if (cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, pull->devices[i]) !=
-            cudaSuccess)
-            return 0;
-        const int32_t fit = BLOCKS_AT_ONCE * found / (TRI_NCCL_LANES * COMMUNICATORS);
-        blocks = fit < blocks ? fit : blocks;
-    }
-    return blocks;
+    const int32_t fit = BLOCKS_AT_ONCE * push->multiprocessors / (TRI_NCCL_LANES * COMMUNICATORS);
+    return fit < BLOCKS ? fit : BLOCKS;
+}
+
+/* NULL, or why there is no room for one of these devices. */
+static const char *settle(struct tri_nccl_pull *pull, const struct tri_nccl_push *push)
+{
+    pull->blocks = blocks_for(push);
+    if (pull->blocks <= 0)
+        return "its devices have too few multiprocessors";
+    return claim(pull)
+               ? NULL
+               : "its devices have as many communicators with large calls of this kind as they may";
 }
 
 /* ----------------------------------------------------------------------------------------- setup */
@@ -184,25 +223,25 @@ static trib_status try_mapped(const void *pull, int32_t rank, enum tri_nccl_lane
                               const struct tri_call *call, uint32_t *abort_flag,
                               uint64_t patience_ns)
 {
-    return launch(pull, rank, lane, call, true, abort_flag, patience_ns);
+    return launch(pull, rank, lane, call, &(struct buffers){.mapped = true}, abort_flag,
+                  patience_ns);
 }
 
 static trib_status try_staged(const void *pull, int32_t rank, enum tri_nccl_lane lane,
                               const struct tri_call *call, uint32_t *abort_flag,
                               uint64_t patience_ns)
 {
-    return launch(pull, rank, lane, call, false, abort_flag, patience_ns);
+    return launch(pull, rank, lane, call, &(struct buffers){.mapped = false}, abort_flag,
+                  patience_ns);
 }
 
 /* NULL, or why there is none. */
 static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
                         const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
 {
-    pull->blocks = blocks_for(pull);
-    if (pull->blocks <= 0)
-        return "its devices have too few multiprocessors";
-    if (!claim(pull))
-        return "its devices have as many communicators with large calls of this kind as they may";
+    const char *why = settle(pull, push);
+    if (why != NULL)
+        return why;
     const cudaError_t error = enable_peers(ranks, pull->size);
     if (error != cudaSuccess)
         return cudaGetErrorString(error);
@@ -212,13 +251,13 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
         if (!tri_nccl_push_switch(ranks, i) ||
             !tri_nccl_peers_map(push->own[i], pull->devices, pull->size))
             return "the driver does not tell which memory cudaMalloc has made";
-    const char *why = tri_nccl_push_try(push, ranks, try_mapped, pull, abort_flag);
+    why = tri_nccl_push_try(push, ranks, try_mapped, pull, abort_flag);
     return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
 }
 
-bool tri_nccl_pull_is_for(int32_t size, bool nvlink, size_t budget)
+bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget)
 {
-    return tri_kernels_cuda.pull != NULL && nvlink && size <= TRI_NCCL_MEASURED &&
+    return tri_kernels_cuda.pull != NULL && push->nvlink && push->size <= TRI_NCCL_MEASURED &&
            budget >= (size_t)2 * TRI_NCCL_PULL_BYTES;
 }
 
@@ -230,6 +269,7 @@ struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
     struct tri_nccl_pull *pull = calloc(1, sizeof *pull);
     if (pull != NULL) {
         pull->size = push->size;
+        pull->here = push->size;
         for (int32_t i = 0; i < push->size; i++)
             pull->devices[i] = ranks->devices[i];
         why = make(pull, push, ranks, abort_flag);
@@ -241,6 +281,47 @@ struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
     tri_log(TRIB_LOG_INFO, "NCCL serves the large calls of a communicator of %d ranks: %s",
             (int)push->size, why);
     return NULL;
+}
+
+bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push)
+{
+    return push->apart && !push->asked && tri_nccl_pull_is_for(push, SIZE_MAX);
+}
+
+static const char *make_apart(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                              const struct tri_nccl_peer_memory *parts,
+                              const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    pull->size = push->size;
+    for (int32_t i = 0; i < push->size; i++) {
+        pull->memory[i] = parts[i];
+        if (ranks->of[i] != NULL)
+            pull->devices[pull->here++] = ranks->devices[i];
+    }
+    const char *why = settle(pull, push);
+    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
+}
+
+const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
+                                     const struct tri_nccl_peer_memory *parts,
+                                     const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    struct tri_nccl_pull *pull = calloc(1, sizeof *pull);
+    *out = NULL;
+    if (pull == NULL)
+        return "no memory";
+    const char *why = make_apart(pull, push, parts, ranks, abort_flag);
+    if (why == NULL)
+        *out = pull;
+    else
+        tri_nccl_pull_give_up(pull);
+    return why;
+}
+
+void tri_nccl_pull_give_up(struct tri_nccl_pull *pull)
+{
+    unclaim(pull);
+    free(pull);
 }
 
 void tri_nccl_pull_free(struct tri_nccl_pull *pull)

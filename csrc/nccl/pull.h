@@ -1,4 +1,5 @@
-/* Large allreduces by the pull kernels, inside one process: beside push, which makes and frees it. */
+/* Large allreduces by the pull kernels: beside push, which frees it, and inside one process makes it. Between
+ * processes the first symmetric memory does. */
 #ifndef TRI_NCCL_PULL_H
 #define TRI_NCCL_PULL_H
 
@@ -14,15 +15,25 @@ struct tri_nccl_pull;
 /* Bytes of a rank's device that pull takes. */
 enum { TRI_NCCL_PULL_BYTES = 8 << 20 };
 
-/* Is there to be pull for so many ranks? `nvlink`: between every two of them. Of `budget` bytes, on each
- * rank's device, as much must be left for push. */
-bool tri_nccl_pull_is_for(int32_t size, bool nvlink, size_t budget);
+/* Are the ranks of `push` to have pull? Of `budget` bytes, on each rank's device, as much must be left for
+ * push. */
+bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget);
 
 /* For the ranks of `push`, which works. All have come, and none of them makes a call yet. Tried once, with
  * what push was tried with. NULL if there is none, for which the log says why. Some device is current. */
 struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
                                          const struct tri_nccl_push_ranks *ranks,
                                          uint32_t *abort_flag);
+
+/* The same for ranks in processes of their own, of which this one is in `ranks`. Are they to have pull, and has
+ * nobody asked for it yet? Then `parts` become its memory, of each rank and mapped here, all zeros. On all
+ * ranks at once. NULL, or why there is none: then *out is NULL, and `parts` stay the caller's. */
+bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push);
+const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
+                                     const struct tri_nccl_peer_memory *parts,
+                                     const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag);
+/* It never was used, and its memory stays the caller's. */
+void tri_nccl_pull_give_up(struct tri_nccl_pull *pull);
 
 /* All calls of all ranks have ended. Some device is current. */
 void tri_nccl_pull_free(struct tri_nccl_pull *pull);

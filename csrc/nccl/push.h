@@ -9,7 +9,7 @@
 
 #include "csrc/nccl/local.h"
 
-/* What the push of a communicator needs. Immutable once there. */
+/* What the push of a communicator needs. Once there, only pull is added, between processes, by the owner. */
 struct tri_nccl_push;
 
 /* `n` more ranks of a communicator, `self` among them, have everything but this. When all have, and
@@ -22,15 +22,15 @@ trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
 /* The same for ranks that each have a process of their own. */
 extern const struct tri_share_ops tri_nccl_push_share;
 
-/* Wait for the queued calls of all ranks of `local`, then free it; or keep its memory for ever, if CUDA
- * does not tell that they have ended. The communicator was aborted, or its calls have ended, and no graph
- * repeats them. */
+/* Wait for the queued calls of all ranks of `local`, if they have it or symmetric memory; then free it, or
+ * keep its memory for ever (local->kept), if CUDA does not tell that they have ended. The communicator was aborted, or its calls have
+ * ended, and no graph repeats them. */
 void tri_nccl_push_free(struct tri_nccl_local *local);
 
 /* Has the user told NCCL that devices do not reach each other (NCCL_P2P_DISABLE)? Then it is so here, too. */
 bool tri_nccl_push_forbidden(void);
 
-/* Bytes of the rank's device that push and pull have; without them 0. */
+/* Bytes of the rank's device that push, pull and symmetric memory have. */
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport);
 
 /* Does push serve the call, the only one of its transport in a batch, unless it has another variant? The

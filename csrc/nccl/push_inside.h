@@ -50,6 +50,11 @@ struct tri_nccl_push {
     int32_t size;
     size_t capacity; /* chunks of a slot */
     struct tri_nccl_push_most most;
+    size_t granularity;      /* of memory that all devices map */
+    int32_t multiprocessors; /* of the device that has the fewest; 0: not known */
+    bool nvlink;             /* between every two devices */
+    bool apart;              /* each rank is in a process of its own */
+    bool asked; /* if so: for pull, since the first symmetric memory; only the owner uses it */
     struct tri_nccl_pull *pull; /* NULL: there is none */
 };
 
@@ -78,16 +83,18 @@ tri_nccl_launch tri_nccl_push_launch;
 /* The rank's device becomes current. */
 bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank);
 
-/* Set the capacity and the limits of a push of push->size ranks whose scratch takes at most `budget` bytes
- * of a device; `nvlink`: between every two of them. Returns the size of the scratch of a rank, a multiple
- * of `granularity`; 0: nothing fits. */
-size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, size_t budget,
-                             bool nvlink);
+/* Of a device; 0: CUDA does not tell. */
+int32_t tri_nccl_multiprocessors(int32_t device);
+
+/* Set the capacity and the limits of a push, of which size, granularity and nvlink are known, and whose
+ * scratch takes at most `budget` bytes of a device. Returns the size of the scratch of a rank, a multiple of
+ * the granularity; 0: nothing fits. */
+size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t budget);
 
 /* Allocate push->own[rank] on the current device. */
 cudaError_t tri_nccl_push_alloc_own(struct tri_nccl_push *push, int32_t rank);
 
-/* Make the scratch of the ranks of this process as it is before the first call. */
+/* Make the memory of the ranks of this process as it is before the first call. */
 cudaError_t tri_nccl_push_empty(const struct tri_nccl_push *push,
                                 const struct tri_nccl_push_ranks *ranks);
 
@@ -104,9 +111,8 @@ void tri_nccl_push_log(const struct tri_nccl_push *push);
 
 /* ----------------------------------------------------------------------------------- push_trial.c */
 
-/* Make `own` of the ranks of this process as it is before the first call, then one allreduce of all ranks
- * in each lane, by `launch` with `of`: some drivers report that devices reach each other, and lose what
- * they write. NULL, or what went wrong. No kernel of this process runs any more then. */
+/* One allreduce of all ranks in each lane, by `launch` with `of`, of what the trial has in `own`: some
+ * drivers report that devices reach each other, and lose what they write. NULL, or what went wrong. No kernel of this process runs any more then. */
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
                               const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
                               const void *of, uint32_t *abort_flag);

@@ -35,6 +35,16 @@ static size_t granularity_of(const int32_t *devices, int32_t n)
     return granularity;
 }
 
+static int32_t fewest_multiprocessors(const int32_t *devices, int32_t n)
+{
+    int32_t fewest = tri_nccl_multiprocessors(devices[0]);
+    for (int32_t i = 1; i < n; i++) {
+        const int32_t own = tri_nccl_multiprocessors(devices[i]);
+        fewest = own < fewest ? own : fewest;
+    }
+    return fewest;
+}
+
 static bool allocate(struct tri_nccl_push *push, const struct tri_nccl_push_ranks *ranks,
                      size_t bytes)
 {
@@ -52,12 +62,12 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
 {
     if (!for_all_pairs(ranks->devices, push->size, tri_nccl_reaches))
         return "its devices cannot access each other's memory";
-    const bool nvlink = for_all_pairs(ranks->devices, push->size, tri_nccl_is_nvlink);
-    const bool pulls = tri_nccl_pull_is_for(push->size, nvlink, budget);
+    push->nvlink = for_all_pairs(ranks->devices, push->size, tri_nccl_is_nvlink);
+    push->granularity = granularity_of(ranks->devices, push->size);
+    push->multiprocessors = fewest_multiprocessors(ranks->devices, push->size);
+    const bool pulls = tri_nccl_pull_is_for(push, budget);
     const size_t room = budget - (pulls ? TRI_NCCL_PULL_BYTES : 0);
-    const size_t granularity = granularity_of(ranks->devices, push->size);
-    const size_t bytes =
-        granularity == 0 ? 0 : tri_nccl_push_lay_out(push, granularity, room, nvlink);
+    const size_t bytes = push->granularity == 0 ? 0 : tri_nccl_push_lay_out(push, room);
     if (bytes == 0)
         return "its devices have no memory of that kind, or `peer_bytes` is too small";
     if (!allocate(push, ranks, bytes))

@@ -9,6 +9,7 @@
 #include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
+#include "csrc/nccl/symmetric.h"
 
 enum { CHUNKS_A_KIB = 1024 / TRI_PUSH_CHUNK };
 
@@ -37,24 +38,27 @@ static size_t enough_chunks(const struct tri_nccl_push_most *most, int32_t size)
     return tri_largest(tri_largest(most->one_shot, others), 2 * share);
 }
 
-static size_t round_up(size_t bytes, size_t to)
+int32_t tri_nccl_multiprocessors(int32_t device)
 {
-    return (bytes + to - 1) / to * to;
+    int found = 0;
+    return cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device) == cudaSuccess
+               ? found
+               : 0;
 }
 
-size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t granularity, size_t budget,
-                             bool nvlink)
+size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t budget)
 {
+    const size_t granularity = push->granularity;
     const size_t lanes_bytes = TRI_NCCL_LANES * tri_push_scratch_bytes(push->size, 1);
     const size_t fits = budget / granularity * granularity / lanes_bytes;
-    const struct tri_nccl_push_most kib = ahead_kib(push->size, nvlink);
+    const struct tri_nccl_push_most kib = ahead_kib(push->size, push->nvlink);
     struct tri_nccl_push_most *most = &push->most;
     most->one_shot = kib.one_shot * CHUNKS_A_KIB;
     most->two_shot = kib.two_shot * CHUNKS_A_KIB;
     most->others = kib.others * CHUNKS_A_KIB;
     push->capacity = tri_least(fits, enough_chunks(most, push->size));
     most->one_shot = tri_least(most->one_shot, push->capacity);
-    return round_up(push->capacity * lanes_bytes, granularity);
+    return tri_round_up(push->capacity * lanes_bytes, granularity);
 }
 
 /* ---------------------------------------------------------------------------------------- setup */
@@ -81,6 +85,8 @@ cudaError_t tri_nccl_push_empty(const struct tri_nccl_push *push,
         const cudaStream_t stream = ranks->of[i]->stream;
         error = cudaMemsetAsync(tri_nccl_push_scratch(push, i, TRI_NCCL_RUNS), TRI_PUSH_EMPTY_BYTE,
                                 push->scratch[i].bytes, stream);
+        if (error == cudaSuccess)
+            error = cudaMemsetAsync(push->own[i], 0, TRI_NCCL_LANES * sizeof *push->own[i], stream);
         error = error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
     }
     return error;
@@ -114,7 +120,8 @@ static uint64_t bytes_of(const struct tri_nccl_push *push, int32_t rank)
 
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport)
 {
-    return transport->push == NULL ? 0 : bytes_of(transport->push, transport->rank);
+    const uint64_t symmetric = tri_symmetric_bytes(transport->symmetric);
+    return symmetric + (transport->push == NULL ? 0 : bytes_of(transport->push, transport->rank));
 }
 
 void tri_nccl_push_log(const struct tri_nccl_push *push)
@@ -161,15 +168,16 @@ void tri_nccl_push_free(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
     struct tri_nccl_push *push = local->push;
-    if (push == NULL)
+    if (push == NULL && !tri_nccl_symmetric_is_there(local))
         return;
     bool ended = tri_nccl_push_device(&guard, local->ranks->device) == TRIB_OK;
     const bool pushed = ended;
     for (const struct tri_transport *rank = local->ranks; rank != NULL && ended; rank = rank->next)
         ended = wait_for_rank(rank, &guard);
-    if (ended)
+    local->kept = !ended;
+    if (push != NULL && ended)
         tri_nccl_push_release(push);
-    else
+    else if (push != NULL)
         keep_memory(local);
     if (pushed)
         tri_nccl_pop_device(&guard);

@@ -15,13 +15,14 @@ enum { BUS_ID = 16 };
 
 /* A rank as the others need to know it. */
 struct offer {
-    uint64_t host;        /* equal on the ranks of one */
-    uint64_t budget;      /* bytes of its device, at most */
-    uint64_t granularity; /* of its device's memory */
-    uint64_t nvlink;      /* 1: from its device to every other one that it sees */
-    char device[BUS_ID];  /* on the PCI bus, which tells the devices of a host apart */
+    uint64_t host;            /* equal on the ranks of one */
+    uint64_t budget;          /* bytes of its device, at most */
+    uint64_t granularity;     /* of its device's memory */
+    uint32_t nvlink;          /* 1: from its device to every other one that it sees */
+    uint32_t multiprocessors; /* of its device */
+    char device[BUS_ID];      /* on the PCI bus, which tells the devices of a host apart */
 };
-_Static_assert(sizeof(struct offer) <= sizeof(struct tri_share_offer), "core hands it on");
+_Static_assert(sizeof(struct offer) <= sizeof(struct tri_words), "core hands it on");
 
 /* ----------------------------------------------------------------------------------- what is offered */
 
@@ -55,7 +56,8 @@ static const char *describe(struct offer *out, const struct tri_transport *trans
     *out = (struct offer){.host = tri_machine_host(),
                           .budget = transport->config.peer_bytes,
                           .granularity = tri_nccl_peer_granularity(transport->device),
-                          .nvlink = sees_nvlink_only(transport->device)};
+                          .nvlink = sees_nvlink_only(transport->device),
+                          .multiprocessors = (uint32_t)tri_nccl_multiprocessors(transport->device)};
     if (out->granularity == 0)
         return "its device has no memory of that kind";
     return cudaDeviceGetPCIBusId(out->device, sizeof out->device, transport->device) == cudaSuccess
@@ -63,7 +65,7 @@ static const char *describe(struct offer *out, const struct tri_transport *trans
                : "CUDA does not tell where its device is";
 }
 
-static trib_status offer(struct tri_transport *transport, struct tri_share_offer *out)
+static trib_status offer(struct tri_transport *transport, struct tri_words *out)
 {
     struct offer own;
     const char *why = refusal(transport);
@@ -132,7 +134,7 @@ static bool may_reach(int32_t device, const struct offer *other)
 
 /* NULL, or why ranks with these offers share nothing. `*out`: what all of them have. */
 static const char *combine(struct offer *out, const struct tri_transport *transport,
-                           const struct tri_share_offer *all)
+                           const struct tri_words *all)
 {
     memcpy(out, &all[transport->rank], sizeof *out);
     const struct offer own = *out;
@@ -149,21 +151,26 @@ static const char *combine(struct offer *out, const struct tri_transport *transp
         out->granularity =
             other.granularity > out->granularity ? other.granularity : out->granularity;
         out->nvlink = out->nvlink & other.nvlink;
+        if (other.multiprocessors < out->multiprocessors)
+            out->multiprocessors = other.multiprocessors;
     }
     return NULL;
 }
 
 /* NULL, or why there is no memory. */
 static const char *make(struct tri_nccl_push *push, const struct step *step,
-                        const struct tri_share_offer *all, int *out_fd)
+                        const struct tri_words *all, int *out_fd)
 {
     struct offer shared;
     const struct tri_transport *transport = step->transport;
     const char *why = combine(&shared, transport, all);
     if (why != NULL)
         return why;
-    const size_t bytes = tri_nccl_push_lay_out(push, (size_t)shared.granularity,
-                                               (size_t)shared.budget, shared.nvlink != 0);
+    push->apart = true;
+    push->granularity = (size_t)shared.granularity;
+    push->nvlink = shared.nvlink != 0;
+    push->multiprocessors = (int32_t)shared.multiprocessors;
+    const size_t bytes = tri_nccl_push_lay_out(push, (size_t)shared.budget);
     if (bytes == 0)
         return "`peer_bytes` is too small";
     if (tri_nccl_push_alloc_own(push, transport->rank) != cudaSuccess ||
@@ -174,7 +181,7 @@ static const char *make(struct tri_nccl_push *push, const struct step *step,
     return error == cudaSuccess ? NULL : cudaGetErrorString(error);
 }
 
-static trib_status allocate(struct tri_transport *transport, const struct tri_share_offer *all,
+static trib_status allocate(struct tri_transport *transport, const struct tri_words *all,
                             int *out_fd)
 {
     struct step step;

@@ -17,13 +17,19 @@ struct trial {
     uint32_t *abort_flag;
 };
 
+/* What is tried, and not push's controls: calls may have been made. */
 static cudaError_t prepare(const struct trial *trial, int32_t rank, cudaStream_t stream)
 {
-    struct tri_nccl_push_own own[TRI_NCCL_LANES] = {0};
-    for (int32_t lane = 0; lane < TRI_NCCL_LANES; lane++)
-        fill(own[lane].sent, (rank + 1) * (lane + 1));
-    const cudaError_t error =
-        cudaMemcpyAsync(trial->push->own[rank], own, sizeof own, cudaMemcpyHostToDevice, stream);
+    struct tri_nccl_push_own *const own = trial->push->own[rank];
+    float sent[TRI_NCCL_LANES][TRI_NCCL_TRIED];
+    cudaError_t error = cudaSuccess;
+    for (int32_t lane = 0; lane < TRI_NCCL_LANES && error == cudaSuccess; lane++) {
+        fill(sent[lane], (rank + 1) * (lane + 1));
+        error = cudaMemcpyAsync(own[lane].sent, sent[lane], sizeof sent[lane],
+                                cudaMemcpyHostToDevice, stream);
+        if (error == cudaSuccess)
+            error = cudaMemsetAsync(own[lane].received, 0, sizeof own[lane].received, stream);
+    }
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 

@@ -12,6 +12,7 @@
 #include "csrc/base/log.h"
 #include "csrc/nccl/proxies.h"
 #include "csrc/nccl/push.h"
+#include "csrc/nccl/symmetric.h"
 
 enum { WARN_AFTER_MS = 10000, PATIENCE_MS = 50 };
 
@@ -228,6 +229,25 @@ static bool parked(void *context, char *text, size_t bytes)
 
 const struct tri_abort_ending tri_nccl_ending = {.interrupted = interrupted, .parked = parked};
 
+static void finish_last(struct tri_nccl_job *job)
+{
+    struct tri_nccl_local *local = local_of(job);
+    tri_nccl_symmetric_end(local);
+    tri_nccl_free_local(local);
+}
+
+/* Freeing it may wait for the devices. */
+static void free_symmetric_later(struct tri_nccl_local *local)
+{
+    local->job.prepare = NULL;
+    local->job.settle = NULL;
+    local->job.finish = finish_last;
+    local->job.graphs = NULL;
+    local->job.calls = NULL;
+    local->job.device = local->ranks->device;
+    tri_nccl_post_job(&local->job);
+}
+
 /* Keep the last reference while an abort may still be running: detach waits for its hook, which
  * adds a reference if it posts a job. If the hook has not run by then it never will, and this call
  * does its work. */
@@ -237,6 +257,10 @@ void tri_nccl_release(struct tri_nccl_local *local)
         return;
     tri_abort_detach(local->state);
     tri_nccl_abort_async(local);
-    if (tri_nccl_drop_reference(local, true))
+    if (!tri_nccl_drop_reference(local, true))
+        return;
+    if (tri_nccl_symmetric_is_there(local))
+        free_symmetric_later(local);
+    else
         tri_nccl_free_local(local);
 }

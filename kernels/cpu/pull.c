@@ -59,10 +59,14 @@ static void give_up(struct tri_pull_worker *workers, size_t n)
             tri_pull_give_up(&workers[i]);
 }
 
-/* Of ranks that have left, also because a twin had. */
+/* Of ranks that have left, also because a twin had: not before this process is told, too. */
 static void end_all(const struct tri_pull_worker *workers, size_t n)
 {
+    const uint64_t began = tri_now_ns();
     for (size_t i = 0; i < n; i++) {
+        const struct tri_pull *const job = workers[i].job;
+        while (workers[i].left && tri_cpu_over(job->abort_flag, job->patience_ns, began) == 0)
+            continue;
         struct tri_pull_control *const control = workers[i].job->control[workers[i].self->rank];
         if (workers[i].left && control->over == 0)
             control->over = TRI_PUSH_ABORTED;

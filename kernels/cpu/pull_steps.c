@@ -148,10 +148,10 @@ static bool next_peer(struct tri_pull_worker *w, enum tri_pull_phase again)
     return ++w->at < w->job->size;
 }
 
-/* Own pointers, if peers map them. */
-static uint64_t pointer(const struct tri_pull_worker *w, const void *data)
+/* Own pointers as the peer has them, if peers map them. */
+static uint64_t pointer(const struct tri_pull_worker *w, const void *data, const ptrdiff_t *shift)
 {
-    return w->self->mapped ? (uint64_t)(uintptr_t)data : 0;
+    return w->self->mapped ? (uint64_t)(uintptr_t)data + (uint64_t)shift[peer_of(w)] : 0;
 }
 
 static void found_pointers(struct tri_pull_worker *w)
@@ -252,9 +252,11 @@ struct tri_pull_access tri_pull_next(struct tri_pull_worker *worker)
     case TRI_PULL_TO_BEGIN:
         return word(TRI_PULL_READ, turn, 0);
     case TRI_PULL_TO_SEND:
-        return word(TRI_PULL_WRITE, &own_post(w)->send, pointer(w, w->self->send));
+        return word(TRI_PULL_WRITE, &own_post(w)->send,
+                    pointer(w, w->self->send, w->job->send_shift));
     case TRI_PULL_TO_RECV:
-        return word(TRI_PULL_WRITE, &own_post(w)->recv, pointer(w, w->self->recv));
+        return word(TRI_PULL_WRITE, &own_post(w)->recv,
+                    pointer(w, w->self->recv, w->job->recv_shift));
     case TRI_PULL_TO_TELL:
         return word(TRI_PULL_RELEASE, &own_post(w)->state, w->turn * TRI_PULL_TURN);
     case TRI_PULL_TO_TAKE: {

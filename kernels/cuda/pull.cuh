@@ -171,6 +171,8 @@ inline PullJob pull_job(const tri_pull &call)
 {
     PullJob job = {};
     for (int r = 0; r < call.size; r++) {
+        job.send_shift[r] = call.send_shift[r];
+        job.recv_shift[r] = call.recv_shift[r];
         job.control[r] = call.control[r];
         job.scratch[r] = static_cast<char *>(call.scratch[r]);
     }

@@ -10,6 +10,7 @@ struct PullJob {
     tri_pull_control *control[TRI_PULL_RANKS];
     char *scratch[TRI_PULL_RANKS];
     tri_pull_rank here[TRI_PULL_RANKS];
+    ptrdiff_t send_shift[TRI_PULL_RANKS], recv_shift[TRI_PULL_RANKS];
     uint64_t count, patience;
     uint64_t each; // two shot: units of a rank
     uint64_t half,
@@ -30,6 +31,7 @@ struct Twin {
 };
 
 constexpr unsigned long long kLeavesFor = 1000000000; // ns; see pull.h, "Giving up"
+constexpr unsigned int kAwaitsEvery = 5000;           // ns
 
 // ------------------------------------------------------------------------- the states of two posts
 
@@ -73,7 +75,7 @@ __device__ inline bool has_left(uint64_t state)
 }
 
 // Has the twin left? Then no call of this rank may begin: the twin's post is of no use to it, nor is ours to
-// others, who may be at another call.
+// others, who may be at another call. (Nor may this one end before await_end.)
 __device__ inline bool is_forsaken(const PullJob &job, const Twin &twin, uint64_t state)
 {
     if (has_left(state))
@@ -114,6 +116,31 @@ __device__ inline void leave(const PullJob &job, const Twin &twin, int peer, uin
     while (!has_come(found, next) && !has_left(found) && global_ns() - since < kLeavesFor);
 }
 
+// By a thread of a block that has left: until this rank's own calls are over, too. A peer of another process may
+// have given up before this one has heard of it, and a call that ends is taken for one with a result.
+__device__ inline void await_end(const PullJob &job)
+{
+    const unsigned long long since = global_ns();
+    while (load_abort_word(job.abort_flag) == 0) {
+        if (job.patience != 0 && global_ns() - since > job.patience)
+            asm volatile("st.relaxed.sys.global.u32 [%0], %1;"
+                         :
+                         : "l"(job.abort_flag), "r"(uint32_t{TRI_PUSH_LATE})
+                         : "memory");
+        __nanosleep(kAwaitsEvery);
+    }
+}
+
+// By all threads of a block that gives up, or whose peer has; `next` as for leave.
+__device__ inline void leave_all(const PullJob &job, const Twin &twin, uint64_t next)
+{
+    const int peer = static_cast<int>(threadIdx.x);
+    if (peer < job.size && peer != twin.self.rank)
+        leave(job, twin, peer, next);
+    if (peer == twin.self.rank)
+        await_end(job);
+}
+
 // A barrier behind the first, of all threads. The turn is told once all of them are here, and its release
 // holds for what they all have written. False if it is given up.
 __device__ inline bool meet(const PullJob &job, Twin &twin)
@@ -133,16 +160,21 @@ __device__ inline bool meet(const PullJob &job, Twin &twin)
     }
     if (__syncthreads_or(!came) == 0)
         return true;
-    if (partner)
-        leave(job, twin, peer, twin.turn);
+    leave_all(job, twin, twin.turn);
     return false;
 }
 
 // ------------------------------------------------------------------------------ the first barrier
 
+// Where the peer has what is here; NULL stays NULL.
+__device__ inline const void *shifted(const void *data, ptrdiff_t shift)
+{
+    return data == nullptr ? nullptr : static_cast<const char *>(data) + shift;
+}
+
 // The pointers of this rank, and then its turn, which releases them.
 __device__ inline void send_pointers(const PullJob &job, const Twin &twin, int peer,
-                                     const void *send, void *recv)
+                                     const void *send, const void *recv)
 {
     static_assert(offsetof(tri_pull_post, recv) == 8 && sizeof(tri_pull_post) % 16 == 0 &&
                       offsetof(tri_pull_control, posts) % 16 == 0,
@@ -210,7 +242,8 @@ __device__ inline bool meet_first(const PullJob &job, const Twin &twin, const ch
     if (twin.over != 0)
         return false;
     if (partner) {
-        send_pointers(job, twin, peer, from, to);
+        send_pointers(job, twin, peer, shifted(from, job.send_shift[peer]),
+                      shifted(to, job.recv_shift[peer]));
         came = take_pointers(job, twin, peer, send[peer], recv[peer]);
     } else if (peer == twin.self.rank) {
         send[peer] = static_cast<const char *>(from);
@@ -218,8 +251,7 @@ __device__ inline bool meet_first(const PullJob &job, const Twin &twin, const ch
     }
     if (__syncthreads_or(!came) == 0)
         return true;
-    if (partner)
-        leave(job, twin, peer, twin.turn + 1);
+    leave_all(job, twin, twin.turn + 1);
     return false;
 }
 

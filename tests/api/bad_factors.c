@@ -78,8 +78,8 @@ static void kinds(const struct bad *bad)
 static void variants(const struct bad *bad)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
-    for (options.variant = -1; options.variant <= TRIB_VARIANT_TWO_SHOT + 1; options.variant++)
-        if (options.variant < TRIB_VARIANT_AUTO || options.variant > TRIB_VARIANT_TWO_SHOT)
+    for (options.variant = -1; options.variant <= TRIB_VARIANT_SYMMETRIC + 1; options.variant++)
+        if (options.variant < TRIB_VARIANT_AUTO || options.variant > TRIB_VARIANT_SYMMETRIC)
             refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.variant");
         else if (options.variant != TRIB_VARIANT_AUTO)
             REFUSED(list(bad, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, list_name,

@@ -224,7 +224,9 @@ bool fake_may_access(int device, const void *begin, size_t bytes)
 {
     const struct block *block = block_of((uintptr_t)begin);
     const char *const at = begin;
-    if (block == NULL || block->host || at + bytes > block->start + block->size)
+    if (block == NULL)
+        return fake_reaches(device, begin, bytes);
+    if (block->host || at + bytes > block->start + block->size)
         return false;
     return block->pool == NULL ? fake_has_access(device, block->device)
                                : fake_pool_opens(block->pool, device);
@@ -342,44 +344,76 @@ long fake_pointer_queries(void)
     return n;
 }
 
+/* What the driver knows of an address. */
+struct known {
+    unsigned int type; /* 0: nothing */
+    int ordinal;
+    CUdeviceptr start;
+    size_t size;
+    unsigned int exported;
+    CUmemoryPool pool;
+    CUcontext context;
+};
+
+static struct known know(const void *address)
+{
+    struct known known = {.ordinal = -1};
+    const struct block *block = block_of((uintptr_t)address);
+    if (block != NULL)
+        return (struct known){.type = block->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+                              .ordinal = block->device,
+                              .start = (CUdeviceptr)block->start,
+                              .size = block->size,
+                              .exported = !block->host && block->pool == NULL,
+                              .pool = block->pool,
+                              .context = block->host ? NULL : (CUcontext)&contexts[block->device]};
+    if (fake_mapped_at(address, &known.start, &known.size, &known.ordinal))
+        known.type = CU_MEMORYTYPE_DEVICE;
+    return known;
+}
+
+static void answer(void *out, CUpointer_attribute attribute, const struct known *known)
+{
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+        *(unsigned int *)out = known->type;
+    else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        *(int *)out = known->ordinal;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)out = known->start;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *(size_t *)out = known->size;
+    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+        *(unsigned int *)out = known->exported;
+    else if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+        *(CUmemoryPool *)out = known->pool;
+    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
+        *(CUcontext *)out = known->context;
+    else
+        *(unsigned int *)out = 0; /* managed: never */
+}
+
 static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attributes, void **out,
                                    CUdeviceptr pointer)
 {
     pthread_mutex_lock(&fake_lock);
     pointer_queries++;
-    const struct block *block = block_of((uintptr_t)pointer);
-    for (unsigned int i = 0; i < n; i++) {
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-            *(unsigned int *)out[i] = block == NULL ? 0
-                                      : block->host ? CU_MEMORYTYPE_HOST
-                                                    : CU_MEMORYTYPE_DEVICE;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-            *(int *)out[i] = block == NULL ? -1 : block->device;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-            *(CUdeviceptr *)out[i] = block == NULL ? 0 : (CUdeviceptr)block->start;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-            *(size_t *)out[i] = block == NULL ? 0 : block->size;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-            *(unsigned int *)out[i] = block != NULL && !block->host && block->pool == NULL;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
-            *(CUmemoryPool *)out[i] = block == NULL ? NULL : block->pool;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT)
-            *(CUcontext *)out[i] =
-                block == NULL || block->host ? NULL : (CUcontext)&contexts[block->device];
-        else
-            *(unsigned int *)out[i] = 0; /* managed: never */
-    }
+    const struct known known = know((const void *)(uintptr_t)pointer); /* NOLINT */
+    for (unsigned int i = 0; i < n; i++)
+        answer(out[i], attributes[i], &known);
     const CUresult result = (CUresult)query_result;
     pthread_mutex_unlock(&fake_lock);
     return result;
 }
 
+/* Of a mapping. */
 static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
 {
-    (void)base;
-    (void)size;
-    (void)pointer;
-    return CUDA_ERROR_NOT_FOUND;
+    int device;
+    pthread_mutex_lock(&fake_lock);
+    const bool found =
+        fake_mapped_at((const void *)(uintptr_t)pointer, base, size, &device); /* NOLINT */
+    pthread_mutex_unlock(&fake_lock);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /* ------------------------------------------------------------------------------------ streams */

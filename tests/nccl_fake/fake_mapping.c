@@ -70,6 +70,17 @@ static const struct mapping *find_mapping(const void *begin, size_t bytes)
     return NULL;
 }
 
+bool fake_mapped_at(const void *address, CUdeviceptr *start, size_t *bytes, int *device)
+{
+    const struct mapping *mapping = find_mapping(address, 1);
+    if (mapping == NULL)
+        return false;
+    *start = (CUdeviceptr)(uintptr_t)mapping->start;
+    *bytes = mapping->bytes;
+    *device = mapping->memory->device;
+    return true;
+}
+
 bool fake_reaches(int device, const void *begin, size_t bytes)
 {
     const struct mapping *mapping = find_mapping(begin, bytes);

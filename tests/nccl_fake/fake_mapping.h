@@ -40,6 +40,10 @@ bool fake_pool_opens(CUmemoryPool pool, int device);
 CUmemoryPool fake_pool_of(int device, bool is_default);
 CUresult fake_pool_access(CUmemAccess_flags *out, CUmemoryPool pool, CUmemLocation *location);
 
+/* What is mapped at the address: where that begins, its bytes, and the device that has the memory. False:
+ * nothing is. */
+bool fake_mapped_at(const void *address, CUdeviceptr *start, size_t *bytes, int *device);
+
 CUresult fake_mem_granularity(size_t *out, const CUmemAllocationProp *wanted,
                               CUmemAllocationGranularity_flags flags);
 CUresult fake_mem_create(CUmemGenericAllocationHandle *out, size_t bytes,

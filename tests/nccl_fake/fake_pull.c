@@ -3,6 +3,9 @@
  * what kernels/pull.h relies on. */
 #include "tests/nccl_fake/fake_pull.h"
 
+#include <string.h>
+
+#include "csrc/base/clock.h"
 #include "kernels/kernels.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_meeting.h"
@@ -10,7 +13,10 @@
 
 extern const struct tri_kernels tri_kernels_cpu;
 
-enum { LONG = 300000 }; /* elements */
+enum {
+    LONG = 300000,       /* elements */
+    FAKE_PULL_HURRY = 20 /* a rank has so much less patience */
+};
 
 /* One rank's part. Its lane is told by the control of rank 0, and its turn is the number of its first
  * barrier. */
@@ -18,6 +24,7 @@ struct part {
     struct fake_part met;
     struct tri_pull job; /* but for `here` */
     struct tri_pull_rank here;
+    uint64_t began_ns;
 };
 
 static struct fake_meeting *calls;
@@ -128,19 +135,26 @@ static void check_alike(const struct tri_pull *job, const struct tri_pull *first
         job->scratch_bytes != first->scratch_bytes)
         fake_die("the ranks of a pull make different calls");
     for (int rank = 0; rank < job->size; rank++)
-        if (job->control[rank] != first->control[rank] ||
-            job->scratch[rank] != first->scratch[rank])
+        if (fake_home(job->control[rank], sizeof *job->control[rank]) !=
+                fake_home(first->control[rank], sizeof *first->control[rank]) ||
+            fake_home(job->scratch[rank], job->scratch_bytes) !=
+                fake_home(first->scratch[rank], first->scratch_bytes))
             fake_die("the ranks of a pull have different memory");
 }
 
-/* All ranks access what one of them says is mapped. */
-static void check_mapped(const struct fake_meeting *call, const struct part *part, const void *data)
+/* All ranks access what one of them says is mapped, each where it has that. */
+static void check_mapped(const struct fake_meeting *call, const struct part *part, const void *data,
+                         const ptrdiff_t *shift)
 {
     const struct tri_pull *job = &part->job;
     const size_t bytes = job->count * trib_dtype_size(job->dtype);
-    for (int rank = 0; rank < job->size; rank++)
-        if (!fake_may_access(call->parts[rank]->device, data, bytes))
+    for (int rank = 0; rank < job->size; rank++) {
+        const char *there = (const char *)data + shift[rank];
+        if (!fake_may_access(call->parts[rank]->device, there, bytes))
             fake_die("a pull maps memory that a device may not access");
+        if (shift[rank] != 0 && fake_home(there, bytes) != fake_home(data, bytes))
+            fake_die("a pull tells a rank where other memory is");
+    }
 }
 
 /* Are the buffers of all ranks mapped? */
@@ -153,8 +167,8 @@ static bool check_buffers(const struct fake_meeting *call, int size)
         if (part->job.way == TRI_PULL_ONE_SHOT && part->here.send == part->here.recv)
             fake_die("a pull of one shot is in place");
         if (part->here.mapped) {
-            check_mapped(call, part, part->here.send);
-            check_mapped(call, part, part->here.recv);
+            check_mapped(call, part, part->here.send, part->job.send_shift);
+            check_mapped(call, part, part->here.recv, part->job.recv_shift);
         }
     }
     return mapped;
@@ -191,6 +205,8 @@ static void perform(struct fake_meeting *call)
     const bool mapped = check_buffers(call, job.size);
     job.here = here;
     job.n = (size_t)job.size;
+    memset(job.send_shift, 0, sizeof job.send_shift); /* here all reach what each has */
+    memset(job.recv_shift, 0, sizeof job.recv_shift);
     if ((job.count > LONG ? perform_long(&job) : tri_kernels_cpu.pull(&job, NULL)) != TRIB_OK)
         fake_die("the CPU's pull fails");
     if (pulling == FAKE_PULL_GARBLES || (pulling == FAKE_PULL_GARBLES_STAGED && !mapped))
@@ -203,6 +219,14 @@ static void perform(struct fake_meeting *call)
 
 /* ------------------------------------------------------------------------------------ in a stream */
 
+/* Has it waited for longer than it may? */
+static bool is_late(const struct part *part)
+{
+    const uint64_t patience = part->job.patience_ns / FAKE_PULL_HURRY;
+    return patience != 0 &&
+           (pulling == FAKE_PULL_LOSES || tri_now_ns() - part->began_ns > patience);
+}
+
 static bool step(void *argument)
 {
     struct part *part = argument;
@@ -212,11 +236,11 @@ static bool step(void *argument)
         if (*over != 0)
             return true;
         begin(part);
-        if (part->met.meeting->came == part->job.size && !loses)
+        part->began_ns = tri_now_ns();
+        if (part->met.meeting->came == part->job.size && part->met.meeting->left == 0 && !loses)
             perform(part->met.meeting);
     }
-    if (!part->met.meeting->done &&
-        !fake_is_over(part->job.abort_flag, loses && part->job.patience_ns != 0, over))
+    if (!part->met.meeting->done && !fake_is_over(part->job.abort_flag, is_late(part), over))
         return false;
     fake_leave(&calls, &part->met);
     return true;
@@ -239,16 +263,16 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
 trib_status fake_pull(const struct tri_pull *job, trib_stream stream)
 {
     static const struct fake_work_kind kind = {step, uses};
-    const struct fake_part met = {job->control[0], job->here[0].rank, fake_current(), NULL};
-    const struct part part = {met, *job, job->here[0]};
+    struct part part = {{NULL, job->here[0].rank, fake_current(), NULL}, *job, job->here[0], 0};
     pthread_mutex_lock(&fake_lock);
+    part.met.lane = fake_home(job->control[0], sizeof *job->control[0]);
     const bool fails = failing == 0;
     failing -= failing >= 0;
     counts.blocks = job->blocks;
     pthread_mutex_unlock(&fake_lock);
     if (job->n != 1)
         fake_die("a pull of several ranks of one device");
-    if (stream != NULL && fake_stream_device(stream) != met.device)
+    if (stream != NULL && fake_stream_device(stream) != part.met.device)
         fake_die("a pull is launched on another device's stream");
     if (fails)
         return TRIB_ERR_CUDA;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "tests/processes/symmetric.h"
 #include "tests/processes/transport.h"
 
 trib_status processes_wait(const struct tri_transport *self, bool (*holds)(void *context),
@@ -54,11 +55,18 @@ static trib_status close_rank(struct tri_transport *self, uint32_t timeout_ms)
 }
 
 static const struct tri_share_ops *share; /* NULL: processes share no memory */
+static uint64_t (*share_bytes)(const struct tri_transport *self);
+
+static uint64_t peer_bytes(const struct tri_transport *self)
+{
+    return tri_symmetric_bytes(self->symmetric) + (share_bytes == NULL ? 0 : share_bytes(self));
+}
 
 static void destroy(struct tri_transport *self)
 {
     if (self->shared != NULL)
         share->drop(self);
+    processes_symmetric_end(self);
     tri_backend_host.transport->destroy(self->inner);
 }
 
@@ -71,6 +79,8 @@ static struct tri_transport_ops transport_ops = {
     .rank = rank_of,
     .size = size_of,
     .here = here,
+    .symmetric = &processes_symmetric,
+    .peer_bytes = peer_bytes,
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .submit = submit,
@@ -81,11 +91,11 @@ static struct tri_transport_ops transport_ops = {
 };
 
 void processes_share(const struct tri_share_ops *ops,
-                     uint64_t (*peer_bytes)(const struct tri_transport *self))
+                     uint64_t (*bytes)(const struct tri_transport *self))
 {
     share = ops;
     transport_ops.share = ops;
-    transport_ops.peer_bytes = peer_bytes;
+    share_bytes = bytes;
 }
 
 static struct tri_backend backend = {.name = "processes"};

@@ -93,7 +93,7 @@ static trib_status fail(const char *what)
     return tri_fail(TRIB_ERR_SYSTEM, "%s: %s", what, tri_error_text(errno).text);
 }
 
-static trib_status offer(struct tri_transport *self, struct tri_share_offer *out)
+static trib_status offer(struct tri_transport *self, struct tri_words *out)
 {
     atomic_fetch_add(&counts[SHARE_OFFER], 1);
     CHECK(self->shared == NULL);
@@ -121,8 +121,7 @@ static trib_status export(struct tri_transport *self, int fd)
                                                           : fail("ftruncate");
 }
 
-static trib_status allocate(struct tri_transport *self, const struct tri_share_offer *all,
-                            int *out_fd)
+static trib_status allocate(struct tri_transport *self, const struct tri_words *all, int *out_fd)
 {
     atomic_fetch_add(&counts[SHARE_ALLOCATE], 1);
     for (int32_t rank = 0; rank < self->size; rank++) {

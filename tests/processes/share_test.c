@@ -51,7 +51,7 @@ trib_status __wrap_tri_peers_send_fd(struct tri_peers *peers, int32_t rank, int 
         CHECK_OK(__real_tri_peers_send_fd(peers, rank, fd, tag));
     TRI_TRY(__real_tri_peers_send_fd(peers, rank, fd, tag));
     if (sending == WITH_ANOTHER_TAG)
-        CHECK_OK(send_null(rank, tag + 1));
+        CHECK_OK(send_null(rank, tag - 1));
     return TRIB_OK;
 }
 

@@ -17,6 +17,9 @@ struct tri_transport {
     uint64_t pieces;       /* of collectives so far; for the thread that runs this rank's calls */
     uint64_t splits;       /* so far; for the thread that owns the communicator */
     struct shared *shared; /* share.c; NULL: nothing */
+    struct tri_symmetric *symmetric,
+        *taken; /* symmetric.c: those of this rank, and the backend's */
+    bool asked; /* for that one */
 };
 
 /* Wait until `holds(context)`, or an abort: then its status. */
@@ -38,7 +41,7 @@ trib_status processes_split(struct tri_transport **out, struct tri_transport *pa
 
 /* backend.c: from now on ranks share memory. */
 void processes_share(const struct tri_share_ops *ops,
-                     uint64_t (*peer_bytes)(const struct tri_transport *self));
+                     uint64_t (*bytes)(const struct tri_transport *self));
 
 /* collectives.c */
 trib_status processes_collective(const struct tri_call *calls, size_t n);

@@ -2,45 +2,16 @@
  * captured, beside larger ones of NCCL; a rank that is late, one that ends early, and one that is killed.
  *   processes_gpus_test [ROUNDS]   of CALLS calls, 100 unless it is given */
 #define _DEFAULT_SOURCE
-#include <cuda_runtime_api.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/check.h"
 #include "tests/children.h"
-#include "tests/conformance/cuda_peers.h"
+#include "tests/conformance/cuda_must.h"
+#include "tests/push/processes.h"
 
-enum {
-    RANKS = 8,
-    CALLS = 64,     /* whose results are looked at together */
-    MOST = 1 << 13, /* elements of a rank's part */
-    LARGE = 3 << 20,
-    DEADLINE_MS = 120000,
-    PLENTY_MS = 60000,
-    DEATH_MS = 20000
-};
-
-/* What the processes of a case share. */
-struct shared {
-    trib_id id;
-    int rounds;
-    bool alone, captured; /* each sees its own GPU only; calls are captured, and replayed */
-    bool reach;           /* the GPUs do */
-    _Atomic int made, met;
-};
-
-struct rank {
-    const struct shared *shared;
-    int rank, size;
-    trib_comm *comm;
-    cudaStream_t stream;
-    uint32_t *send, *recv; /* RANKS * MOST; CALLS of these */
-    uint32_t *image;       /* of recv */
-};
+enum { DEATH_MS = 20000 };
 
 /* ---- calls */
 
@@ -50,13 +21,6 @@ struct call {
     size_t at, count;
 };
 
-/* The same numbers in all processes. */
-static uint32_t draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*state >> 33);
-}
-
 static struct call draw_call(uint64_t *state, int size)
 {
     struct call call = {.kind = (int)(draw(state) % 4),
@@ -64,20 +28,6 @@ static struct call draw_call(uint64_t *state, int size)
     call.count = draw(state) % 4 == 0 ? 1 + draw(state) % MOST : 1 + draw(state) % 64;
     call.at = draw(state) % (MOST - call.count + 1);
     return call;
-}
-
-/* Element `i` of what the rank sends. */
-static uint32_t input(int rank, size_t i)
-{
-    return (uint32_t)(i * 2654435761u) ^ ((uint32_t)rank + 1) * 40503u;
-}
-
-static uint32_t sum_of(int size, size_t i)
-{
-    uint32_t sum = 0;
-    for (int r = 0; r < size; r++)
-        sum += input(r, i);
-    return sum;
 }
 
 static trib_status make(const struct rank *r, const struct call *call, uint32_t *recv)
@@ -119,46 +69,6 @@ static bool is_right(const struct rank *r, const struct call *call, const uint32
                              "rank %d: kind %d of %zu elements: element %zu is %08x, not %08x",
                              r->rank, call->kind, call->count, i, found[i], expected(r, call, i));
     return true;
-}
-
-/* ---- a process */
-
-static size_t slot(const struct rank *r)
-{
-    return (size_t)r->size * MOST;
-}
-
-static bool open_rank(struct rank *r, struct shared *shared, int index, int n)
-{
-    const int32_t device = shared->alone ? 0 : index;
-    char own[16];
-    *r = (struct rank){.shared = shared, .rank = index, .size = n};
-    (void)snprintf(own, sizeof own, "%d", index);
-    if (shared->alone)
-        (void)setenv("CUDA_VISIBLE_DEVICES", own, 1);
-    if (index == 0)
-        CHECK_OK(trib_id_create(&shared->id, "nccl"));
-    children_meet(&shared->made, n);
-    MUST(cudaSetDevice(device));
-    MUST(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking));
-    MUST(cudaMalloc((void **)&r->send, slot(r) * sizeof *r->send));
-    MUST(cudaMalloc((void **)&r->recv, CALLS * slot(r) * sizeof *r->recv));
-    r->image = malloc(CALLS * slot(r) * sizeof *r->image);
-    for (size_t i = 0; i < slot(r); i++)
-        r->image[i] = input(index, i);
-    MUST(cudaMemcpyAsync(r->send, r->image, slot(r) * sizeof *r->send, cudaMemcpyHostToDevice,
-                         r->stream));
-    MUST(cudaStreamSynchronize(r->stream));
-    return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, NULL));
-}
-
-static void close_rank(struct rank *r)
-{
-    CHECK_OK(trib_comm_destroy(r->comm));
-    MUST(cudaFree(r->send));
-    MUST(cudaFree(r->recv));
-    MUST(cudaStreamDestroy(r->stream));
-    free(r->image);
 }
 
 /* By the memory that it has for that. */
@@ -265,39 +175,6 @@ static void run_killed(int index, int n, void *argument)
     (void)trib_comm_destroy(r.comm);
 }
 
-/* ---- cases */
-
-struct machine {
-    int gpus;
-    bool reach; /* each GPU every other one */
-};
-
-static void look(int index, int n, void *argument)
-{
-    struct machine *machine = argument;
-    (void)index, (void)n;
-    if (cudaGetDeviceCount(&machine->gpus) != cudaSuccess)
-        machine->gpus = 0;
-    machine->reach = cuda_map_peers(machine->gpus);
-}
-
-static void run_case(const struct machine *machine, int size, int rounds, bool alone, bool captured)
-{
-    struct child_end ends[CHILDREN_MAX];
-    struct shared *shared = children_share(sizeof *shared);
-    shared->rounds = rounds;
-    shared->alone = alone;
-    shared->captured = captured;
-    shared->reach = machine->reach;
-    check_begin("%d processes, %d rounds of calls%s%s", size, rounds, captured ? ", replayed" : "",
-                alone ? ", each sees its own GPU only" : "");
-    children_run(ends, size, DEADLINE_MS, run_rounds, shared);
-    for (int i = 0; i < size; i++)
-        children_check(&ends[i], i);
-    check_end();
-    children_unshare(shared, sizeof *shared);
-}
-
 static void run_killed_case(const struct machine *machine, int size)
 {
     struct child_end ends[CHILDREN_MAX];
@@ -314,18 +191,15 @@ static void run_killed_case(const struct machine *machine, int size)
 
 int main(int argc, char **argv)
 {
-    struct child_end end;
     const int rounds = argc > 1 ? atoi(argv[1]) : 100;
-    struct machine *machine = children_share(sizeof *machine);
-    children_run(&end, 1, PLENTY_MS, look, machine);
-    if (machine->gpus < 2)
-        check_skip("push between processes: there are %d GPUs", machine->gpus);
-    for (int size = 2; size <= machine->gpus && size <= RANKS; size++) {
-        run_case(machine, size, rounds, false, false);
-        run_case(machine, size, rounds / 10 + 1, false, true);
-        run_case(machine, size, rounds / 10 + 1, true, false);
-        run_killed_case(machine, size);
+    const struct machine machine = look_at_machine();
+    if (machine.gpus < 2)
+        check_skip("push between processes: there are %d GPUs", machine.gpus);
+    for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
+        run_case(&machine, "calls", run_rounds, size, rounds, false, false);
+        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, false, true);
+        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, true, false);
+        run_killed_case(&machine, size);
     }
-    children_unshare(machine, sizeof *machine);
     return check_finish("processes_gpus_test");
 }

@@ -81,6 +81,7 @@ static void whole_suite(struct suite *suite)
     backend_reducers_in_place(suite);
     backend_weighted_reducers(suite);
     backend_sparse_reducers(suite);
+    backend_symmetric(suite);
     backend_streams(suite);
     backend_splits(suite);
     team_close(&suite->team);
@@ -101,6 +102,7 @@ static void light_suite(struct suite *suite, const char *how)
     backend_reducers_in_place(suite);
     backend_weighted_reducers(suite);
     backend_sparse_reducers(suite);
+    backend_symmetric(suite);
     team_close(&suite->team);
 }
 

@@ -62,7 +62,8 @@ void backend_reducer_buckets(struct suite *suite);
 void backend_reducers_in_place(struct suite *suite);
 void backend_weighted_reducers(struct suite *suite);
 void backend_sparse_reducers(struct suite *suite);
-void backend_streams(struct suite *suite); /* order, events, the default stream */
+void backend_symmetric(struct suite *suite); /* memory of all ranks */
+void backend_streams(struct suite *suite);   /* order, events, the default stream */
 void backend_groups(const char *backend, int size, enum backend_depth depth);
 void backend_group_averages(const char *backend, int size);
 void backend_splits(struct suite *suite);

@@ -13,6 +13,7 @@ void push_closes(void);
 void push_children(void);
 void pull_calls(void);
 void push_variants(void);
+void push_symmetric(void);
 void pull_streams(void);
 void pull_absent(void);
 void pull_ends(void);

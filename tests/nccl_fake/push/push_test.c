@@ -16,6 +16,7 @@ int main(void)
     push_children();
     pull_calls();
     push_variants();
+    push_symmetric();
     pull_streams();
     pull_absent();
     pull_ends();

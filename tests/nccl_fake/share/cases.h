@@ -8,6 +8,7 @@ void share_offers(void);
 void share_refusals(void);
 void share_failures(void);
 void share_aborts(void);
+void share_large(void);
 void share_ends(void);
 
 #endif

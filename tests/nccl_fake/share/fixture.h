@@ -41,7 +41,7 @@ struct share_ranks {
     bool absent[TRI_PUSH_RANKS]; /* takes no step, and its next one fails */
 
     bool threads; /* each takes its steps on a thread of its own, not only `try` */
-    struct tri_share_offer offers[TRI_PUSH_RANKS];
+    struct tri_words offers[TRI_PUSH_RANKS];
     int fds[TRI_PUSH_RANKS];              /* what it has exported; -1: nothing */
     enum share_step step;                 /* the last one that was taken, */
     trib_status statuses[TRI_PUSH_RANKS]; /* with that result, */

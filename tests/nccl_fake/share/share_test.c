@@ -10,6 +10,7 @@ int main(void)
     share_refusals();
     share_failures();
     share_aborts();
+    share_large();
     share_ends();
     return check_finish("nccl_share_test");
 }

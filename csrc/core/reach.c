@@ -1,0 +1,42 @@
+/* What lies in symmetric memory, and where the ranks have theirs. */
+#include "csrc/core/reach.h"
+
+#include "csrc/core/operation.h"
+
+static const struct tri_symmetric *find(const struct trib_comm *comm, const void *data,
+                                        size_t bytes)
+{
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    return ops == NULL ? NULL : tri_symmetric_find(*ops->list(comm->transport), data, bytes);
+}
+
+trib_status tri_symmetric_query(void **out, struct trib_comm *comm, const void *data, size_t bytes,
+                                int32_t rank)
+{
+    if (rank < 0 || rank >= comm->size)
+        return tri_fail_call(comm, TRI_SYMMETRIC_QUERY, TRIB_ERR_INVALID_ARGUMENT,
+                             "`rank` is %d; expected 0 to %d", (int)rank, (int)comm->size - 1);
+    const struct tri_symmetric *memory = find(comm, data, bytes);
+    *out = memory == NULL ? NULL : tri_symmetric_of(memory, data, rank);
+    return TRIB_OK;
+}
+
+static trib_status check_buffer(const struct trib_comm *comm, int operation, const char *name,
+                                const void *data, size_t bytes)
+{
+    if (find(comm, data, bytes) != NULL)
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                         "`%s` [%p, +%zu bytes) is not symmetric memory of this communicator, as "
+                         "variant symmetric wants: allocate it with trib_symmetric_alloc, or copy "
+                         "it with trib_symmetric_import and pass what that returns",
+                         name, data, bytes);
+}
+
+trib_status tri_symmetric_check(struct trib_comm *comm, int operation, const struct tri_call *call)
+{
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    TRI_TRY(check_buffer(comm, operation, "send", call->send, bytes));
+    return call->recv == call->send ? TRIB_OK
+                                    : check_buffer(comm, operation, "recv", call->recv, bytes);
+}

@@ -1,0 +1,14 @@
+/* What lies in symmetric memory, and where the ranks have theirs. */
+#ifndef TRI_CORE_REACH_H
+#define TRI_CORE_REACH_H
+
+#include "csrc/core/communicator.h"
+
+/* The public function of this name; the pointers are not NULL. */
+trib_status tri_symmetric_query(void **out, struct trib_comm *comm, const void *data, size_t bytes,
+                                int32_t rank);
+
+/* With TRIB_VARIANT_SYMMETRIC: do all of `call`'s buffers lie in such memory? */
+trib_status tri_symmetric_check(struct trib_comm *comm, int operation, const struct tri_call *call);
+
+#endif

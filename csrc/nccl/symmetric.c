@@ -1,0 +1,249 @@
+/* Symmetric memory of nccl. */
+#include "csrc/nccl/symmetric.h"
+
+#include <stdlib.h>
+
+#include "csrc/base/descriptor.h"
+#include "csrc/base/size.h"
+#include "csrc/nccl/convert.h"
+#include "csrc/nccl/device.h"
+#include "csrc/nccl/pinned.h"
+#include "csrc/nccl/pull.h"
+#include "csrc/nccl/push.h"
+#include "csrc/nccl/push_inside.h"
+
+/* With the rank's device current, and no capture disturbed. */
+struct work {
+    struct tri_nccl_device_guard guard;
+    enum cudaStreamCaptureMode before;
+};
+
+static trib_status begin(struct work *work, const struct tri_transport *transport)
+{
+    const trib_status status = tri_nccl_push_device(&work->guard, transport->device);
+    if (status == TRIB_OK)
+        work->before = tri_nccl_relax_capture();
+    return status;
+}
+
+static void end(struct work *work, bool good)
+{
+    tri_nccl_restore_capture(work->before);
+    if (!good)
+        (void)cudaGetLastError(); /* which is reported */
+    tri_nccl_pop_device(&work->guard);
+}
+
+static trib_status fail(const struct tri_transport *transport, size_t bytes, const char *why)
+{
+    return tri_fail(TRIB_ERR_OUT_OF_MEMORY,
+                    "rank %d on device %d: no %zu bytes of symmetric memory: %s",
+                    (int)transport->rank, (int)transport->device, bytes, why);
+}
+
+/* ---------------------------------------------------------------------------------- what there is */
+
+static bool is_elsewhere(const struct tri_transport *transport)
+{
+    return transport->push != NULL && transport->push->apart;
+}
+
+/* What the bytes of each rank are a multiple of; 0: there is none. */
+static size_t granularity_of(const struct tri_transport *transport)
+{
+    return transport->push != NULL ? transport->push->granularity
+                                   : tri_nccl_peer_granularity(transport->device);
+}
+
+static const char *refuses(struct tri_transport *transport)
+{
+    if (transport->size > 1 && transport->push == NULL)
+        return "the kernels of PEERS serve none of this communicator's calls: its ranks do not "
+               "reach each other's memory, or may not; TRIB_LOG_INFO says why when it is created";
+    return granularity_of(transport) == 0 ? "the driver maps no memory for several devices" : NULL;
+}
+
+static size_t wants(struct tri_transport *transport)
+{
+    const struct tri_nccl_push *push = transport->push;
+    return push != NULL && tri_nccl_pull_is_wanted(push) ? TRI_NCCL_PULL_BYTES : 0;
+}
+
+/* `rank` as this process has it: its own, or what it has mapped. */
+static struct tri_nccl_peer_memory part_of(const struct tri_symmetric *memory, int32_t rank)
+{
+    return (struct tri_nccl_peer_memory){.address = (CUdeviceptr)(uintptr_t)memory->of[rank].here,
+                                         .bytes = memory->mapped,
+                                         .handle = memory->of[rank].handle};
+}
+
+static void set_part(struct tri_symmetric *memory, int32_t rank,
+                     const struct tri_nccl_peer_memory *part)
+{
+    memory->of[rank].here = (char *)(uintptr_t)part->address; /* NOLINT: as the driver has it */
+    memory->of[rank].handle = part->handle;
+}
+
+/* ----------------------------------------------------------------------------------------- steps */
+
+/* By rank. Returns how many: the size. */
+static int32_t devices_of(int32_t *out, const struct tri_transport *transport)
+{
+    struct tri_nccl_local *local = transport->local;
+    pthread_mutex_lock(&local->lock);
+    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        out[rank->rank] = rank->device;
+    pthread_mutex_unlock(&local->lock);
+    return transport->size;
+}
+
+static CUresult create(struct tri_nccl_peer_memory *out, const struct tri_transport *transport,
+                       size_t bytes, int *out_fd)
+{
+    int32_t devices[TRI_NCCL_MAX_DEVICES];
+    if (is_elsewhere(transport))
+        return tri_nccl_peer_export(out, out_fd, transport->device, bytes);
+    const int32_t n = devices_of(devices, transport);
+    return tri_nccl_peer_alloc(out, devices, n, transport->rank, bytes);
+}
+
+/* Zeros: pull relies on them, and nobody sees what was there. */
+static cudaError_t clear(const struct tri_nccl_peer_memory *part,
+                         const struct tri_transport *transport)
+{
+    const cudaError_t error = cudaMemsetAsync((void *)(uintptr_t)part->address, 0, part->bytes,
+                                              transport->stream); /* NOLINT: as the driver has it */
+    return error == cudaSuccess ? cudaStreamSynchronize(transport->stream) : error;
+}
+
+static trib_status alloc(struct tri_transport *transport, struct tri_symmetric *memory, int *out_fd)
+{
+    struct work work;
+    struct tri_nccl_peer_memory part;
+    *out_fd = -1;
+    TRI_TRY(begin(&work, transport));
+    memory->mapped = tri_round_up(memory->bytes, granularity_of(transport));
+    const bool made = create(&part, transport, memory->mapped, out_fd) == CUDA_SUCCESS;
+    if (made)
+        set_part(memory, transport->rank, &part);
+    const cudaError_t cleared = made ? clear(&part, transport) : cudaSuccess;
+    end(&work, made && cleared == cudaSuccess);
+    if (!made)
+        return fail(transport, memory->bytes, "the driver has none");
+    if (cleared == cudaSuccess)
+        return TRIB_OK;
+    tri_descriptor_close(out_fd);
+    return fail(transport, memory->bytes, cudaGetErrorString(cleared));
+}
+
+static trib_status map(struct tri_transport *transport, struct tri_symmetric *memory,
+                       const int *fds)
+{
+    struct work work;
+    CUresult result = CUDA_SUCCESS;
+    TRI_TRY(begin(&work, transport));
+    for (int32_t rank = 0; rank < memory->size && result == CUDA_SUCCESS; rank++) {
+        struct tri_nccl_peer_memory part;
+        if (rank == transport->rank)
+            continue;
+        result = tri_nccl_peer_import(&part, fds[rank], transport->device, memory->mapped);
+        if (result == CUDA_SUCCESS)
+            set_part(memory, rank, &part);
+    }
+    end(&work, result == CUDA_SUCCESS);
+    return result == CUDA_SUCCESS
+               ? TRIB_OK
+               : fail(transport, memory->bytes, "the driver maps no memory of other processes");
+}
+
+static void release(struct tri_transport *transport, struct tri_symmetric *memory)
+{
+    struct work work;
+    if (begin(&work, transport) != TRIB_OK)
+        return; /* CUDA is over, and so is the memory */
+    for (int32_t rank = 0; rank < memory->size; rank++) {
+        struct tri_nccl_peer_memory part = part_of(memory, rank);
+        if (part.handle != 0) /* what other ranks of this process have, they free */
+            tri_nccl_peer_free(&part);
+    }
+    end(&work, true);
+}
+
+/* ---------------------------------------------------------------------------------- pull's memory */
+
+/* NULL, or why there is no pull. */
+static const char *make_pull(struct tri_transport *transport, const struct tri_symmetric *memory,
+                             struct work *work)
+{
+    struct tri_nccl_push *push = transport->local->push;
+    struct tri_nccl_push_ranks ranks = {.guard = &work->guard};
+    struct tri_nccl_peer_memory parts[TRI_PUSH_RANKS];
+    void *flag = NULL;
+    for (int32_t rank = 0; rank < memory->size; rank++)
+        parts[rank] = part_of(memory, rank);
+    ranks.of[transport->rank] = transport;
+    ranks.devices[transport->rank] = transport->device;
+    if (tri_nccl_alloc_pinned(&flag, sizeof(uint32_t)) != TRIB_OK)
+        return "no pinned memory";
+    const char *why = tri_nccl_pull_make_apart(&push->pull, push, parts, &ranks, flag);
+    tri_nccl_free_pinned(flag);
+    return why;
+}
+
+static trib_status try_wanted(struct tri_transport *transport, struct tri_symmetric *memory)
+{
+    struct work work;
+    TRI_TRY(begin(&work, transport));
+    const char *why = make_pull(transport, memory, &work);
+    end(&work, why == NULL);
+    return why == NULL ? TRIB_OK : tri_fail(TRIB_ERR_UNSUPPORTED, "%s", why);
+}
+
+static void settle_wanted(struct tri_transport *transport, struct tri_symmetric *memory,
+                          bool by_all)
+{
+    struct tri_nccl_push *push = transport->local->push;
+    push->asked = true;
+    if (!by_all && push->pull != NULL) {
+        tri_nccl_pull_give_up(push->pull);
+        push->pull = NULL;
+    }
+    if (memory != NULL && push->pull == NULL)
+        release(transport, memory);
+    free(memory);
+}
+
+/* ------------------------------------------------------------------------------------------- all */
+
+static struct tri_symmetric **list(struct tri_transport *transport)
+{
+    return &transport->symmetric;
+}
+
+bool tri_nccl_symmetric_is_there(const struct tri_nccl_local *local)
+{
+    bool found = false;
+    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        found = found || rank->symmetric != NULL;
+    return found;
+}
+
+void tri_nccl_symmetric_end(struct tri_nccl_local *local)
+{
+    struct tri_symmetric *memory;
+    for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        while ((memory = tri_symmetric_pop(&rank->symmetric)) != NULL) {
+            if (!local->kept)
+                release(rank, memory);
+            free(memory);
+        }
+}
+
+const struct tri_symmetric_ops tri_nccl_symmetric = {.refuses = refuses,
+                                                     .wants = wants,
+                                                     .alloc = alloc,
+                                                     .map = map,
+                                                     .try_wanted = try_wanted,
+                                                     .settle_wanted = settle_wanted,
+                                                     .release = release,
+                                                     .list = list};

@@ -1,0 +1,268 @@
+/* The first symmetric memory of ranks in processes of their own brings pull, which reaches each rank's buffers
+ * where the others have mapped them. */
+#include "tests/nccl_fake/share/cases.h"
+#include "tests/nccl_fake/share/symmetric.h"
+
+enum { RANKS = SYMMETRIC_RANKS, BYTES = SYMMETRIC_BYTES, LARGE_N = BYTES / 4, PLENTY = 16 << 20 };
+
+static void begin(struct symmetric *all, struct share_ranks *ranks, const char *name)
+{
+    share_begin(name);
+    share_prepare(ranks, RANKS);
+    *all = (struct symmetric){.ranks = ranks};
+    for (int rank = 0; rank < RANKS; rank++)
+        ranks->configs[rank].peer_bytes = PLENTY;
+}
+
+static void end(struct share_ranks *ranks)
+{
+    share_close(ranks);
+    share_end();
+}
+
+/* From `data` of each rank to `to`, all by this thread; is it right? */
+static bool sums_to(const struct symmetric *all, char *const *data, char *const *to, size_t count,
+                    trib_variant variant)
+{
+    bool good = true;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (size_t i = 0; i < count; i++)
+            ((float *)(void *)data[rank])[i] = (float)(i % 100 + (size_t)rank);
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct tri_call call = {.kind = TRI_ALLREDUCE,
+                                      .transport = all->ranks->of[rank],
+                                      .send = data[rank],
+                                      .recv = to[rank],
+                                      .count = count,
+                                      .dtype = TRIB_F32,
+                                      .op = TRIB_SUM,
+                                      .variant = variant,
+                                      .stream = all->ranks->streams[rank]};
+        good = CHECK_OK(transports()->collective(&call, 1)) && good;
+    }
+    for (int rank = 0; rank < RANKS && good; rank++) {
+        good = share_wait(all->ranks, rank);
+        for (size_t i = 0; i < count && good; i++)
+            good = CHECK(((float *)(void *)to[rank])[i] == (float)(RANKS * (i % 100) + 3));
+    }
+    return good;
+}
+
+static bool sums(const struct symmetric *all, char *const *data, size_t count, trib_variant variant)
+{
+    return sums_to(all, data, data, count, variant);
+}
+
+/* Pull has served so many calls since the last time, of which so many went through scratch. */
+static bool pulled(struct symmetric *all, long done, long staged)
+{
+    const struct fake_pulls now = fake_pulls();
+    const bool good = CHECK_MSG(now.done - all->before.done == done &&
+                                    now.staged - all->before.staged == staged,
+                                "pull served %ld, %ld of them staged", now.done - all->before.done,
+                                now.staged - all->before.staged);
+    all->before = now;
+    return good;
+}
+
+static void own(const struct symmetric *all, char **data)
+{
+    for (int rank = 0; rank < RANKS; rank++)
+        data[rank] = all->of[rank]->of[rank].here;
+}
+
+/* ---------------------------------------------------------------------------------------- cases */
+
+static const char *refusal(const struct share_ranks *ranks, trib_variant variant)
+{
+    const struct tri_call call = {.kind = TRI_ALLREDUCE,
+                                  .transport = ranks->of[0],
+                                  .count = LARGE_N,
+                                  .dtype = TRIB_F32,
+                                  .op = TRIB_SUM,
+                                  .variant = variant};
+    return transports()->refuses(&call);
+}
+
+static void calls(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    char *data[RANKS], *plain[RANKS];
+    begin(&all, &ranks, "large calls on symmetric memory");
+    if (share_open(&ranks) && CHECK(share(&ranks))) {
+        const uint64_t before = transports()->peer_bytes(ranks.of[0]);
+        CHECK(symmetric_ops()->refuses(ranks.of[0]) == NULL);
+        CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) != NULL);
+        CHECK(symmetric_take_wanted(&all, true) && symmetric_add(&all));
+        CHECK(transports()->peer_bytes(ranks.of[0]) >= before + BYTES + (8 << 20));
+        CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) == NULL);
+        own(&all, data);
+        for (int rank = 0; rank < RANKS; rank++)
+            plain[rank] = ranks.data[rank];
+        all.before = fake_pulls();
+        CHECK(sums(&all, data, LARGE_N, TRIB_VARIANT_SYMMETRIC) && pulled(&all, 1, 0));
+        CHECK(sums(&all, data, SHARE_N, TRIB_VARIANT_SYMMETRIC) && pulled(&all, 0, 0));
+        CHECK(sums(&all, data, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 0));
+        plain[1] = data[1]; /* one rank's is enough */
+        CHECK(sums(&all, plain, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
+    }
+    end(&ranks);
+}
+
+/* Buffers of two allocations, each with shifts of its own; and of one, with a buffer of another kind. */
+static void apart(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all, other;
+    char *send[RANKS], *recv[RANKS];
+    begin(&all, &ranks, "large calls from symmetric memory to other memory");
+    if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
+        own(&all, send);
+        other = all;
+        CHECK(symmetric_add(&other));
+        own(&other, recv);
+        all.before = fake_pulls();
+        CHECK(sums_to(&all, send, recv, LARGE_N, TRIB_VARIANT_SYMMETRIC) && pulled(&all, 1, 0));
+        for (int rank = 0; rank < RANKS; rank++)
+            recv[rank] = ranks.data[rank];
+        CHECK(sums_to(&all, send, recv, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
+        CHECK(sums_to(&all, recv, send, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
+    }
+    end(&ranks);
+}
+
+/* Without the variant NCCL serves them, whose ranks each have a thread. */
+static void is_nccls(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    begin(&all, &ranks, "large calls that do not ask for symmetric memory");
+    if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
+        (void)share_counts(&ranks, -1, -1);
+        all.before = fake_pulls();
+        share_call_nccl(&ranks, SHARE_LARGE);
+        CHECK(share_counts(&ranks, RANKS, 0) && pulled(&all, 0, 0));
+    }
+    end(&ranks);
+}
+
+/* Another rank could not, or what is stored does not arrive: then there is none, once and for all. */
+static void not_taken(enum fake_pulling how)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    begin(&all, &ranks, "pull that does not work between processes");
+    if (share_open(&ranks) && CHECK(share(&ranks))) {
+        fake_pull_as(how);
+        CHECK(!symmetric_take_wanted(&all, how != FAKE_PULL_WORKS));
+        fake_pull_as(FAKE_PULL_WORKS);
+        CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) != NULL && symmetric_add(&all));
+        (void)share_counts(&ranks, -1, -1);
+        CHECK(share_works(&ranks, TRI_ALLREDUCE) && share_counts(&ranks, 0, 1));
+    }
+    end(&ranks);
+}
+
+/* Whichever call of the driver fails. */
+static void failures(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    int failed = 0;
+    begin(&all, &ranks, "symmetric memory that the driver refuses");
+    if (share_open(&ranks) && CHECK(share(&ranks))) {
+        const int before = fake_mappings();
+        for (bool good = false; !good && failed < 200; failed += !good) {
+            fake_fail_mapping(failed);
+            good = symmetric_make(&all, BYTES);
+            fake_fail_mapping(-1);
+            CHECK(good || fake_mappings() == before);
+        }
+        CHECK(failed >= 3 * RANKS * RANKS);
+        symmetric_release(&all);
+        CHECK(fake_mappings() == before);
+    }
+    end(&ranks);
+}
+
+/* Too many for pull, or no NVLink: there is symmetric memory all the same. */
+static void without_pull(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    begin(&all, &ranks, "symmetric memory over PCI Express");
+    fake_reach(true, false);
+    if (share_open(&ranks) && CHECK(share(&ranks))) {
+        CHECK(symmetric_ops()->wants(ranks.of[0]) == 0 && symmetric_add(&all));
+        CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) != NULL);
+    }
+    end(&ranks);
+    begin(&all, &ranks, "no symmetric memory");
+    fake_reach(false, false);
+    if (share_open(&ranks) && CHECK(!share(&ranks)))
+        CHECK(symmetric_ops()->refuses(ranks.of[0]) != NULL);
+    end(&ranks);
+}
+
+/* Some ranks have no room, and another one has tried in vain: what push has counted so far still counts. */
+static void some_have_no_room(int calls)
+{
+    static const int sizes[] = {2, 2, RANKS};
+    struct share_ranks ranks[3];
+    struct symmetric all[3];
+    bool good = true;
+    share_begin("pull of a communicator some of whose ranks have no room");
+    for (int i = 0; i < 3; i++) {
+        share_prepare(&ranks[i], sizes[i]);
+        all[i] = (struct symmetric){.ranks = &ranks[i]};
+        good = good && share_open(&ranks[i]) && CHECK(share(&ranks[i]));
+    }
+    for (int call = 0; call < calls && good; call++)
+        good = CHECK(share_works(&ranks[2], TRI_ALLREDUCE));
+    if (good) {
+        CHECK(symmetric_take_wanted(&all[0], true) && symmetric_take_wanted(&all[1], true) &&
+              !symmetric_take_wanted(&all[2], true));
+        for (int call = 0; call < 3; call++)
+            CHECK(share_works(&ranks[2], TRI_ALLREDUCE));
+        CHECK(symmetric_add(&all[2]));
+    }
+    for (int i = 0; i < 3; i++)
+        share_close(&ranks[i]);
+    share_end();
+}
+
+/* A device has room for two communicators with pull. */
+static void at_most_two(void)
+{
+    struct share_ranks ranks[3];
+    struct symmetric all[3];
+    bool good = true;
+    share_begin("pull of three communicators");
+    for (int i = 0; i < 3; i++) {
+        share_prepare(&ranks[i], RANKS);
+        all[i] = (struct symmetric){.ranks = &ranks[i]};
+        good = good && share_open(&ranks[i]) && CHECK(share(&ranks[i]));
+    }
+    if (good)
+        CHECK(symmetric_take_wanted(&all[0], true) && symmetric_take_wanted(&all[1], true) &&
+              !symmetric_take_wanted(&all[2], true));
+    for (int i = 0; i < 3; i++)
+        share_close(&ranks[i]);
+    share_end();
+}
+
+void share_large(void)
+{
+    calls();
+    apart();
+    is_nccls();
+    not_taken(FAKE_PULL_WORKS);
+    not_taken(FAKE_PULL_LOSES);
+    not_taken(FAKE_PULL_GARBLES);
+    failures();
+    without_pull();
+    for (int calls = 0; calls < 2; calls++)
+        some_have_no_room(calls);
+    at_most_two();
+}

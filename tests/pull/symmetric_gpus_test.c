@@ -1,0 +1,209 @@
+/* Pull between processes, a rank and a GPU each: allreduces of symmetric memory, apart and in place, of any
+ * size, eager and replayed; of one rank's buffer of another kind; and with an abort.
+ *   symmetric_gpus_test [ROUNDS]   40 unless it is given */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/check.h"
+#include "tests/children.h"
+#include "tests/conformance/cuda_must.h"
+#include "tests/push/processes.h"
+
+/* Elements of a call. */
+struct range {
+    size_t at, count;
+};
+
+/* Of LARGE + MOST elements each; `served`: by pull, which takes every count by name. */
+struct symmetric {
+    uint32_t *send, *recv;
+    bool served;
+};
+
+static bool allocate(const struct rank *r, struct symmetric *s)
+{
+    const size_t bytes = ((size_t)LARGE + MOST) * sizeof(uint32_t);
+    void *send = NULL, *recv = NULL;
+    if (!r->shared->reach)
+        return CHECK_STATUS(trib_symmetric_alloc(&send, r->comm, bytes), TRIB_ERR_UNSUPPORTED) &&
+               false;
+    if (!CHECK_OK(trib_symmetric_alloc(&send, r->comm, bytes)) ||
+        !CHECK_OK(trib_symmetric_alloc(&recv, r->comm, bytes)))
+        return false;
+    *s = (struct symmetric){send, recv, r->size <= 4 && !r->shared->alone};
+    MUST(cudaMemcpyAsync(send, r->send, MOST * sizeof *r->send, cudaMemcpyDeviceToDevice,
+                         r->stream));
+    for (size_t at = MOST; at < LARGE + MOST; at += MOST)
+        MUST(cudaMemcpyAsync(s->send + at, send, MOST * sizeof *r->send, cudaMemcpyDeviceToDevice,
+                             r->stream));
+    return true;
+}
+
+/* `count` elements from `at` on, apart or in place, eager or replayed twice; all of recv is looked at. */
+static bool sum_symmetric(const struct rank *r, const struct symmetric *s, const struct range *call,
+                          trib_variant variant)
+{
+    const size_t n = (size_t)LARGE + MOST;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    uint32_t *found = malloc(n * sizeof *found);
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    options.variant = variant;
+    MUST(cudaMemsetAsync(s->recv, 0xa5, n * sizeof *found, r->stream));
+    if (r->shared->captured)
+        MUST(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_OK(trib_allreduce_with(r->comm, s->send + call->at, s->recv + call->at, call->count,
+                                 TRIB_U32, TRIB_SUM, &options, r->stream));
+    CHECK_OK(trib_allreduce_with(r->comm, s->recv + call->at, s->recv + call->at, call->count / 2,
+                                 TRIB_U32, TRIB_SUM, &options, r->stream));
+    if (r->shared->captured) {
+        MUST(cudaStreamEndCapture(r->stream, &graph));
+        MUST(cudaGraphInstantiate(&ready, graph, 0));
+        for (int i = 0; i < 2; i++)
+            MUST(cudaGraphLaunch(ready, r->stream));
+    }
+    MUST(cudaMemcpyAsync(found, s->recv, n * sizeof *found, cudaMemcpyDeviceToHost, r->stream));
+    bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    if (r->shared->captured) {
+        MUST(cudaGraphExecDestroy(ready));
+        MUST(cudaGraphDestroy(graph));
+    }
+    for (size_t i = 0; i < n && good; i++) {
+        const bool inside = i >= call->at && i < call->at + call->count;
+        const uint32_t twice = i < call->at + call->count / 2 ? (uint32_t)r->size : 1;
+        const uint32_t right = inside ? twice * sum_of(r->size, i % MOST) : 0xa5a5a5a5u;
+        good = CHECK_MSG(found[i] == right, "rank %d: %zu from %zu: element %zu is %08x, not %08x",
+                         r->rank, call->count, call->at, i, found[i], right);
+    }
+    free(found);
+    return good;
+}
+
+/* A rank whose buffers are of another kind sends all of them through scratch. */
+static bool sum_plain(const struct rank *r, const struct symmetric *s)
+{
+    struct symmetric plain = *s;
+    const bool mine = r->rank == 0;
+    if (mine) {
+        MUST(cudaMalloc((void **)&plain.send, ((size_t)LARGE + MOST) * sizeof *plain.send));
+        MUST(cudaMemcpyAsync(plain.send, s->send, ((size_t)LARGE + MOST) * sizeof *plain.send,
+                             cudaMemcpyDeviceToDevice, r->stream));
+    }
+    const struct range call = {.at = 3, .count = 100001};
+    const bool good = sum_symmetric(r, &plain, &call, TRIB_VARIANT_TWO_SHOT);
+    if (mine)
+        MUST(cudaFree(plain.send));
+    return good;
+}
+
+/* Microseconds of one of BURST calls of LARGE elements in place. */
+static double time_of(const struct rank *r, uint32_t *data, trib_variant variant)
+{
+    enum { BURST = 20 };
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    cudaEvent_t begin, end;
+    float ms = 0;
+    options.variant = variant;
+    MUST(cudaEventCreate(&begin));
+    MUST(cudaEventCreate(&end));
+    for (int i = -BURST; i < BURST; i++) { /* and as many before */
+        if (i == 0)
+            MUST(cudaEventRecord(begin, r->stream));
+        CHECK_OK(trib_allreduce_with(r->comm, data, data, LARGE, TRIB_F32, TRIB_SUM, &options,
+                                     r->stream));
+    }
+    MUST(cudaEventRecord(end, r->stream));
+    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    MUST(cudaEventElapsedTime(&ms, begin, end));
+    MUST(cudaEventDestroy(begin));
+    MUST(cudaEventDestroy(end));
+    return (double)ms * 1000 / BURST;
+}
+
+/* For people. */
+static void print_times(const struct rank *r, const struct symmetric *s)
+{
+    MUST(cudaMemsetAsync(s->recv, 0, LARGE * sizeof *s->recv, r->stream));
+    const double symmetric = time_of(r, s->recv, TRIB_VARIANT_SYMMETRIC);
+    const double nccl = time_of(r, s->recv, TRIB_VARIANT_NCCL);
+    if (r->rank != 0)
+        return;
+    printf("  %d processes, %zu bytes in place: symmetric %.1f us, NCCL %.1f us\n", r->size,
+           (size_t)LARGE * sizeof *s->recv, symmetric, nccl);
+    fflush(stdout);
+}
+
+static void run_symmetric(int index, int n, void *argument)
+{
+    struct shared *shared = argument;
+    struct rank r;
+    struct symmetric s;
+    uint64_t state = 7, own = (uint64_t)index + 1;
+    if (!open_rank(&r, shared, index, n))
+        return;
+    bool good = allocate(&r, &s);
+    for (int i = 0; i < shared->rounds && good; i++) {
+        struct range call = {.at = draw(&state) % MOST};
+        call.count = draw(&state) % 2 == 0 ? 1 + draw(&state) % MOST : 1 + draw(&state) % LARGE;
+        if (draw(&own) % 4 == 0)
+            (void)usleep(draw(&own) % 3000);
+        good = sum_symmetric(&r, &s, &call, TRIB_VARIANT_SYMMETRIC) &&
+               (!s.served || sum_symmetric(&r, &s, &call, TRIB_VARIANT_TWO_SHOT));
+    }
+    if (good && s.served)
+        good = sum_plain(&r, &s);
+    if (good && s.served && !shared->captured)
+        print_times(&r, &s);
+    if (good)
+        CHECK_OK(trib_symmetric_free(r.comm, s.send)); /* recv is left to the communicator */
+    close_rank(&r);
+}
+
+/* Rank 0 gives up its call by an abort. Of the others' calls, which meet what it has left, none ends before
+ * its communicator does, whenever that hears of the abort. */
+static void run_forsaken(int index, int n, void *argument)
+{
+    struct shared *shared = argument;
+    struct rank r;
+    struct symmetric s;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    trib_abort *handle = NULL;
+    options.variant = TRIB_VARIANT_TWO_SHOT;
+    if (!open_rank(&r, shared, index, n) || !allocate(&r, &s) || !s.served)
+        return;
+    CHECK_OK(trib_comm_wait(r.comm, r.stream, PLENTY_MS));
+    CHECK_OK(trib_comm_abort_handle(&handle, r.comm));
+    if (index != 0)
+        children_meet(&shared->met, n);
+    (void)trib_allreduce_with(r.comm, s.send, s.recv, LARGE, TRIB_U32, TRIB_SUM, &options,
+                              r.stream);
+    if (index == 0) {
+        CHECK_OK(trib_abort_raise(handle, "a test"));
+        MUST(cudaStreamSynchronize(r.stream));
+        children_meet(&shared->met, n);
+    }
+    while (cudaStreamQuery(r.stream) == cudaErrorNotReady)
+        continue;
+    CHECK(trib_comm_status(r.comm) != TRIB_OK);
+    trib_abort_release(handle);
+    (void)trib_comm_destroy(r.comm);
+}
+
+int main(int argc, char **argv)
+{
+    static const char what[] = "sums of symmetric memory";
+    const int rounds = argc > 1 ? atoi(argv[1]) : 40;
+    const struct machine machine = look_at_machine();
+    if (machine.gpus < 2)
+        check_skip("pull between processes: there are %d GPUs", machine.gpus);
+    for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
+        run_case(&machine, what, run_symmetric, size, rounds, false, false);
+        run_case(&machine, what, run_symmetric, size, rounds / 4 + 1, false, true);
+        run_case(&machine, what, run_symmetric, size, 2, true, false);
+        for (int round = 0; round < 5; round++)
+            run_case(&machine, "an abort amid a sum", run_forsaken, size, 1, false, false);
+    }
+    return check_finish("symmetric_gpus_test");
+}

@@ -1,0 +1,105 @@
+/* Processes with a rank and a GPU each. */
+#define _DEFAULT_SOURCE
+#include "tests/push/processes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/check.h"
+#include "tests/children.h"
+#include "tests/conformance/cuda_peers.h"
+
+uint32_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+uint32_t input(int rank, size_t i)
+{
+    return (uint32_t)(i * 2654435761u) ^ ((uint32_t)rank + 1) * 40503u;
+}
+
+uint32_t sum_of(int size, size_t i)
+{
+    uint32_t sum = 0;
+    for (int r = 0; r < size; r++)
+        sum += input(r, i);
+    return sum;
+}
+
+size_t slot(const struct rank *r)
+{
+    return (size_t)r->size * MOST;
+}
+
+bool open_rank(struct rank *r, struct shared *shared, int index, int n)
+{
+    const int32_t device = shared->alone ? 0 : index;
+    char own[16];
+    *r = (struct rank){.shared = shared, .rank = index, .size = n};
+    (void)snprintf(own, sizeof own, "%d", index);
+    if (shared->alone)
+        (void)setenv("CUDA_VISIBLE_DEVICES", own, 1);
+    if (index == 0)
+        CHECK_OK(trib_id_create(&shared->id, "nccl"));
+    children_meet(&shared->made, n);
+    MUST(cudaSetDevice(device));
+    MUST(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking));
+    MUST(cudaMalloc((void **)&r->send, slot(r) * sizeof *r->send));
+    MUST(cudaMalloc((void **)&r->recv, CALLS * slot(r) * sizeof *r->recv));
+    r->image = malloc(CALLS * slot(r) * sizeof *r->image);
+    for (size_t i = 0; i < slot(r); i++)
+        r->image[i] = input(index, i);
+    MUST(cudaMemcpyAsync(r->send, r->image, slot(r) * sizeof *r->send, cudaMemcpyHostToDevice,
+                         r->stream));
+    MUST(cudaStreamSynchronize(r->stream));
+    return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, NULL));
+}
+
+void close_rank(struct rank *r)
+{
+    CHECK_OK(trib_comm_destroy(r->comm));
+    MUST(cudaFree(r->send));
+    MUST(cudaFree(r->recv));
+    MUST(cudaStreamDestroy(r->stream));
+    free(r->image);
+}
+
+static void look(int index, int n, void *argument)
+{
+    struct machine *machine = argument;
+    (void)index, (void)n;
+    if (cudaGetDeviceCount(&machine->gpus) != cudaSuccess)
+        machine->gpus = 0;
+    machine->reach = cuda_map_peers(machine->gpus);
+}
+
+struct machine look_at_machine(void)
+{
+    struct child_end end;
+    struct machine *shared = children_share(sizeof *shared);
+    children_run(&end, 1, PLENTY_MS, look, shared);
+    const struct machine found = *shared;
+    children_unshare(shared, sizeof *shared);
+    return found;
+}
+
+void run_case(const struct machine *machine, const char *what,
+              void (*body)(int index, int n, void *argument), int size, int rounds, bool alone,
+              bool captured)
+{
+    struct child_end ends[CHILDREN_MAX];
+    struct shared *shared = children_share(sizeof *shared);
+    shared->rounds = rounds;
+    shared->alone = alone;
+    shared->captured = captured;
+    shared->reach = machine->reach;
+    check_begin("%d processes, %d rounds of %s%s%s", size, rounds, what,
+                captured ? ", replayed" : "", alone ? ", each sees its own GPU only" : "");
+    children_run(ends, size, DEADLINE_MS, body, shared);
+    for (int i = 0; i < size; i++)
+        children_check(&ends[i], i);
+    check_end();
+    children_unshare(shared, sizeof *shared);
+}

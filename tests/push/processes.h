@@ -1,0 +1,65 @@
+/* Processes with a rank and a GPU each, which reach each other's memory: what their tests have in common. */
+#ifndef TRI_TESTS_PUSH_PROCESSES_H
+#define TRI_TESTS_PUSH_PROCESSES_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tributary.h"
+
+enum {
+    PROCESSES_MAX = 8,
+    CALLS = 64,     /* whose results are looked at together */
+    MOST = 1 << 13, /* elements of a rank's part */
+    LARGE = 3 << 20,
+    DEADLINE_MS = 120000,
+    PLENTY_MS = 60000
+};
+
+/* What the processes of a case share. */
+struct shared {
+    trib_id id;
+    int rounds;
+    bool alone, captured; /* each sees its own GPU only; calls are captured, and replayed */
+    bool reach;           /* the GPUs do */
+    _Atomic int made, met;
+};
+
+struct rank {
+    const struct shared *shared;
+    int rank, size;
+    trib_comm *comm;
+    cudaStream_t stream;
+    uint32_t *send, *recv; /* size * MOST; CALLS of these */
+    uint32_t *image;       /* of recv */
+};
+
+/* A machine with GPUs. */
+struct machine {
+    int gpus;
+    bool reach; /* each GPU every other one */
+};
+
+/* The same numbers in all processes that begin with the same `state`. */
+uint32_t draw(uint64_t *state);
+
+/* Element `i` of what the rank sends; and of the sum of all ranks. */
+uint32_t input(int rank, size_t i);
+uint32_t sum_of(int size, size_t i);
+
+/* By a child, `index` of `n`: a communicator, buffers, a stream; send is filled. */
+bool open_rank(struct rank *r, struct shared *shared, int index, int n);
+void close_rank(struct rank *r);
+/* Elements of a rank's send. */
+size_t slot(const struct rank *r);
+
+/* Asks in a child, because a process that has used CUDA may not fork. */
+struct machine look_at_machine(void);
+/* A case of `size` processes that run `body` with a struct shared; `what` it is named. */
+void run_case(const struct machine *machine, const char *what,
+              void (*body)(int index, int n, void *argument), int size, int rounds, bool alone,
+              bool captured);
+
+#endif
