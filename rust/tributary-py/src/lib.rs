@@ -29,6 +29,7 @@ mod sparse;
 mod sparse_state;
 mod statistics;
 mod stream;
+mod symmetric;
 mod turn;
 mod view;
 mod wait;
@@ -63,6 +64,8 @@ mod _native {
     use crate::sparse::SparseAllReduce;
     #[pymodule_export]
     use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::symmetric::Symmetric;
     #[pymodule_export]
     use crate::work::Work;
 

@@ -1,10 +1,10 @@
 //! The memory of a tensor, whoever made it.
 //!
-//! Three protocols, in this order: the buffer protocol (numpy, bytearray, array, ctypes), which
+//! This package's own is known. Otherwise three protocols, in this order: the buffer protocol (numpy, bytearray, array, ctypes), which
 //! says what is read-only; DLPack (torch, JAX, CuPy), which knows bf16 and streams;
 //! `__cuda_array_interface__` (Numba). A view keeps the memory alive.
 
-use std::ffi::c_void;
+use std::ffi::{c_void, CStr};
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -16,6 +16,7 @@ use crate::exports;
 use crate::failure::{buffer, Outcome};
 use crate::place::Place;
 use crate::stream::{Address, OnStream};
+use crate::symmetric::Symmetric;
 
 /// Where the elements lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,9 @@ impl Asker<'_> {
     fn ask(&self, tensor: &Bound<'_, PyAny>, who: &str, write: bool) -> PyResult<Raw> {
         let py = tensor.py();
         let stream = (!self.place.is_host()).then_some(self.stream.raw.0 as usize);
+        if let Ok(own) = tensor.cast::<Symmetric>() {
+            return own.get().raw(py);
+        }
         if let Some(raw) = exports::buffer(tensor, who)? {
             return Ok(raw);
         }
@@ -212,6 +216,22 @@ pub fn dtype_of(name: &str, argument: &str) -> Outcome<sys::trib_dtype> {
     })
 }
 
+/// In the words of buffers, and of `__cuda_array_interface__`: neither has one for bf16.
+pub fn format_of(dtype: sys::trib_dtype) -> Option<(&'static CStr, &'static str)> {
+    match dtype {
+        sys::TRIB_F16 => Some((c"e", "<f2")),
+        sys::TRIB_F32 => Some((c"f", "<f4")),
+        sys::TRIB_F64 => Some((c"d", "<f8")),
+        sys::TRIB_I8 => Some((c"b", "|i1")),
+        sys::TRIB_U8 => Some((c"B", "|u1")),
+        sys::TRIB_I32 => Some((c"i", "<i4")),
+        sys::TRIB_U32 => Some((c"I", "<u4")),
+        sys::TRIB_I64 => Some((c"q", "<i8")),
+        sys::TRIB_U64 => Some((c"Q", "<u8")),
+        _ => None,
+    }
+}
+
 pub fn op_of(name: &str, who: &str) -> Outcome<sys::trib_op> {
     match name {
         "sum" => Ok(sys::TRIB_SUM),
@@ -232,9 +252,10 @@ pub fn variant_of(name: &str, who: &str) -> Outcome<sys::trib_variant> {
         "push" => Ok(sys::TRIB_VARIANT_PUSH),
         "one_shot" => Ok(sys::TRIB_VARIANT_ONE_SHOT),
         "two_shot" => Ok(sys::TRIB_VARIANT_TWO_SHOT),
+        "symmetric" => Ok(sys::TRIB_VARIANT_SYMMETRIC),
         other => Err(crate::failure::argument(format!(
-            "{who}: `variant` is {other:?}; expected \"auto\", \"nccl\", \"push\", \"one_shot\" or \
-             \"two_shot\""
+            "{who}: `variant` is {other:?}; expected \"auto\", \"nccl\", \"push\", \"one_shot\", \
+             \"two_shot\" or \"symmetric\""
         ))),
     }
 }

@@ -139,7 +139,7 @@ impl Queued {
         self.mark()?.map_or(Ok(true), |mark| mark.passed())
     }
 
-    fn wait(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
+    pub fn wait(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         if let Some(mark) = self.mark()? {
             if !wait::until(py, "timeout", timeout, self.passed_or_ended(&mark))? {
                 return Err(self.late(py, timeout.unwrap_or_default()).into());

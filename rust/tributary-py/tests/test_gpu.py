@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import tributary
-from tributary import ArgumentError, Communicator, Reducer, SparseAllReduce, Status
+from tributary import ArgumentError, Communicator, Reducer, SparseAllReduce, Status, Symmetric
 
 from .ranks import Exporter, floats
 
@@ -88,6 +88,10 @@ def stream() -> tributary.Stream:
 
 @unittest.skipUnless(FAKE, "needs the fake of CUDA and NCCL: gpu_fake.sh")
 class Gpus(unittest.TestCase):
+    def tearDown(self) -> None:
+        cuda.cudaSetDevice(0)  # memory in a cycle is freed by a thread that has chosen a device
+        gc.collect()
+
     def test_tensors(self) -> None:
         def rank(comm: Communicator) -> list[list[float]]:
             first, second = Gpu(comm.device, comm.rank, 1), Lent(comm.device, comm.rank, 2)
@@ -111,6 +115,22 @@ class Gpus(unittest.TestCase):
             with self.assertRaisesRegex(ArgumentError, text) as caught:
                 comm.allreduce(tensor)
             self.assertEqual(caught.exception.status, Status.INVALID_BUFFER)
+
+    def test_symmetric_memory(self) -> None:
+        comm, source = alone(), Gpu(0, 1, 2)
+        memory = Symmetric.of(comm, source)
+        interface = memory.__cuda_array_interface__
+        self.assertEqual((interface["shape"], interface["typestr"]), ((2,), "<f4"))
+        self.assertEqual(interface["data"], (memory.address, False))
+        with self.assertRaises(BufferError):
+            memoryview(memory)  # type: ignore[arg-type,unused-ignore]
+        comm.allreduce(memory, out=source, variant="auto").wait()
+        self.assertEqual(list(source.data), [1, 2])
+        with self.assertRaises(ArgumentError) as caught:
+            comm.allreduce(source, variant="symmetric")
+        self.assertEqual(caught.exception.status, Status.INVALID_BUFFER)
+        comm.allreduce(memory, variant="symmetric").wait()
+        memory.free()
 
     def test_a_communicator_of_the_caller_is_adopted(self) -> None:
         unique, results = ctypes.create_string_buffer(128), {}

@@ -236,7 +236,7 @@ pub const TRIB_COMM_ABORTING: trib_comm_state = trib_comm_state(1);
 pub const TRIB_COMM_ABORTED: trib_comm_state = trib_comm_state(2);
 #[doc = " the same, but releasing them waits for the caller's CUDA graphs, or\n   for more than 1 s for work queued earlier"]
 pub const TRIB_COMM_PARKED: trib_comm_state = trib_comm_state(3);
-#[doc = " the backend has released everything"]
+#[doc = " the backend has released everything but symmetric memory"]
 pub const TRIB_COMM_RECLAIMED: trib_comm_state = trib_comm_state(4);
 #[doc = " All ranks of a communicator within one process, driven by one thread."]
 #[repr(C)]
@@ -361,6 +361,8 @@ pub const TRIB_VARIANT_PUSH: trib_variant = trib_variant(2);
 pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);
 #[doc = " each rank reads its share of all parts, and writes it to all"]
 pub const TRIB_VARIANT_TWO_SHOT: trib_variant = trib_variant(4);
+#[doc = " as AUTO, of buffers that are symmetric memory (see there)"]
+pub const TRIB_VARIANT_SYMMETRIC: trib_variant = trib_variant(5);
 #[doc = " Options of one call; unless stated otherwise each rank chooses its own. Start from\n  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:\n  an older library accepts a larger one if the fields it does not know are 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -658,7 +660,7 @@ pub struct trib_memory {
     pub pinned_bytes: u64,
     #[doc = " the most so far"]
     pub pinned_peak_bytes: u64,
-    #[doc = " on the device, from the creation of a communicator to its end:\n   where its ranks reach each other, see PEERS"]
+    #[doc = " on the device, where ranks of communicators reach each other: what\n   PEERS says, from their creation to their end, and symmetric\n   memory"]
     pub peer_bytes: u64,
     #[doc = " the most so far"]
     pub peer_peak_bytes: u64,
@@ -1006,7 +1008,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " \"two_shot\"; \"?\" for an invalid variant."]
     pub fn trib_variant_name(variant: trib_variant) -> *const ::core::ffi::c_char;
-    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO on host, in a batch and in\n  trib_allreduce_list_with. Both shots take what the large allreduces of PEERS take, but calls of any\n  size; buffers that the peers cannot map go through memory of the library there, too. All variants but\n  NCCL give the same bits."]
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,\n  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call: a buffer that is not symmetric memory is TRIB_ERR_INVALID_BUFFER on its\n  rank alone. All variants give the same bits but where NCCL serves the call."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -1128,6 +1130,31 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
+    #[doc = " `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what\n  devices map at once, 2 MiB; between processes a communicator's first allocation takes 8 MiB more on each\n  device. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why."]
+    pub fn trib_symmetric_alloc(
+        out: *mut *mut ::core::ffi::c_void,
+        comm: *mut trib_comm,
+        bytes: usize,
+    ) -> trib_status;
+    #[doc = " The same; and this rank's `bytes` bytes at `data` are copied to it, queued on `stream`."]
+    pub fn trib_symmetric_import(
+        out: *mut *mut ::core::ffi::c_void,
+        comm: *mut trib_comm,
+        data: *const ::core::ffi::c_void,
+        bytes: usize,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " Where this rank's device (on host: any thread) reaches what `rank` has in the place of this rank's\n  [data, data + bytes). NULL if not all of these lie in one allocation of symmetric memory of `comm`; of\n  the rank itself it is `data`. Waits for nobody; also after an abort, and once `comm` is closed."]
+    pub fn trib_symmetric_query(
+        out: *mut *mut ::core::ffi::c_void,
+        comm: *mut trib_comm,
+        data: *const ::core::ffi::c_void,
+        bytes: usize,
+        rank: i32,
+    ) -> trib_status;
+    #[doc = " Free what the ranks have allocated together; `data` is this rank's."]
+    pub fn trib_symmetric_free(comm: *mut trib_comm, data: *mut ::core::ffi::c_void)
+        -> trib_status;
     #[doc = " Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one\n  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:\n  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no\n  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it\n  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a\n  batch.\n\n  On host, lists above 4 KiB are not packed: once all ranks have begun one, and it has not been\n  aborted, they reduce the tensors where they lie, and no abort interrupts that: all ranks' tensors\n  are written, or none. Lists that differ between ranks are TRIB_ERR_MISMATCH there."]
     pub fn trib_allreduce_list(
         comm: *mut trib_comm,

@@ -60,7 +60,9 @@ impl<'a, B: ?Sized> CallOptions<'a, B> {
 
     /// Chooses the code that serves the call, the same on all ranks. One that cannot is
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), before anything is queued; so is every one
-    /// but `Auto` in a batch and for a list.
+    /// but `Auto` in a batch and for a list. With [`Variant::Symmetric`] a buffer that is not
+    /// [`Symmetric`](crate::Symmetric) memory is
+    /// [`ErrorKind::InvalidBuffer`](crate::ErrorKind::InvalidBuffer), on its rank alone.
     pub fn variant(self, variant: Variant) -> Self {
         CallOptions { variant, ..self }
     }

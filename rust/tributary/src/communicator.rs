@@ -77,8 +77,8 @@ pub struct Communicator {
 /// end, and for up to 50 ms more when it is late, while other processes answer. The calls that wait
 /// under it (close, split, shrink, collectives that match calls, sparse states that are made, set,
 /// exported, imported or destroyed, sparse calls that fetch counts, reducers that are made or
-/// destroyed, and their buckets where calls are compared) have deadlines or can be
-/// aborted.
+/// destroyed, and their buckets where calls are compared, symmetric memory that is made or freed) have
+/// deadlines or can be aborted.
 pub(crate) struct Shared {
     live: Mutex<Option<Live>>,
     /// 0, or one more than the stream handle of the open batch, which queues later calls. The

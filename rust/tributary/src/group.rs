@@ -459,6 +459,16 @@ pub struct GroupScope<'scope, 'env: 'scope> {
     brand: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 
+/// Of one list of each rank.
+fn views_of<'scope, O, I>(tensors: O) -> Result<Vec<Vec<DeviceSlice>>>
+where
+    O: IntoIterator<Item = I>,
+    I: IntoIterator,
+    I::Item: Target<'scope>,
+{
+    tensors.into_iter().map(|list| crate::scope::views(list, None)).collect()
+}
+
 impl<'scope> GroupScope<'scope, '_> {
     /// Queues [`Group::allreduce`] in place, on one buffer of each rank.
     pub fn allreduce<I>(&mut self, buffers: I, op: ReduceOp) -> Result<()>
@@ -466,7 +476,7 @@ impl<'scope> GroupScope<'scope, '_> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let views = crate::scope::views(buffers);
+        let views = crate::scope::views(buffers, None)?;
         let (list, streams) = (crate::scope::list(&views), self.streams.all());
         // SAFETY: what was lent as `&mut` lives, and is not touched otherwise, until the scope has
         // waited for the streams.
@@ -479,7 +489,7 @@ impl<'scope> GroupScope<'scope, '_> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let views = crate::scope::views(buffers);
+        let views = crate::scope::views(buffers, None)?;
         let (list, streams) = (crate::scope::list(&views), self.streams.all());
         // SAFETY: as in `allreduce`.
         unsafe { self.group.broadcast(&list, &list, root, Some(&streams)) }
@@ -492,7 +502,7 @@ impl<'scope> GroupScope<'scope, '_> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let views: Vec<_> = tensors.into_iter().map(crate::scope::views).collect();
+        let views = views_of(tensors)?;
         let lists: Vec<_> = views.iter().map(|views| crate::scope::list(views)).collect();
         let lists: Vec<&[&dyn DeviceBuffer]> = lists.iter().map(Vec::as_slice).collect();
         // SAFETY: as in `allreduce`.
@@ -506,7 +516,7 @@ impl<'scope> GroupScope<'scope, '_> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let views: Vec<_> = tensors.into_iter().map(crate::scope::views).collect();
+        let views = views_of(tensors)?;
         let lists: Vec<_> = views.iter().map(|views| crate::scope::list(views)).collect();
         let lists: Vec<&[&dyn DeviceBuffer]> = lists.iter().map(Vec::as_slice).collect();
         // SAFETY: as in `allreduce`.

@@ -59,6 +59,12 @@
 //! rest as the residual. It sends little and loses nothing. The page [`guide`] compares the
 //! algorithms.
 //!
+//! # Symmetric memory
+//!
+//! [`Symmetric`] memory is allocated by all ranks together, and the device of each reads and writes that of
+//! all others where it lies: kernels of yours by the addresses of [`Symmetric::peer`], and
+//! [`Variant::Symmetric`].
+//!
 //! # When a rank fails
 //!
 //! An [`AbortHandle`] stops a communicator from any thread. An aborted call writes all tensors of a
@@ -121,6 +127,7 @@ mod sparse_options;
 mod stable;
 mod step;
 mod stream;
+mod symmetric;
 mod sync;
 mod variant;
 mod work;
@@ -154,6 +161,7 @@ pub use sparse::{SparseAllReduce, SparseStatistics};
 pub use sparse_options::SparseOptions;
 pub use step::{Step, StepGradient};
 pub use stream::Stream;
+pub use symmetric::Symmetric;
 pub use variant::Variant;
 pub use work::{Failed, Work};
 

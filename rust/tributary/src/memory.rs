@@ -18,7 +18,7 @@ pub struct Memory {
     /// Pinned host memory of both.
     pub pinned: Use,
     /// Where ranks reach each other, on the device: from the creation of a communicator to its end
-    /// (PEERS in the header).
+    /// (PEERS in the header); and [`Symmetric`](crate::Symmetric) memory.
     pub peer: Use,
 }
 

@@ -15,12 +15,13 @@ use crate::buffer::{DeviceBuffer, DeviceSlice, UniqueBuffer};
 use crate::call_options::CallOptions;
 use crate::communicator::Communicator;
 use crate::device::Device;
-use crate::dtype::DType;
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::list::Weight;
 use crate::op::ReduceOp;
 use crate::sparse::SparseAllReduce;
 use crate::stream::Stream;
+use crate::symmetric::Symmetric;
 use crate::sync::SyncGuard;
 
 impl Communicator {
@@ -151,18 +152,19 @@ unsafe impl DeviceBuffer for Held<'_> {
 }
 
 mod sealed {
-    use super::DeviceSlice;
+    use super::{Communicator, DeviceSlice, Result};
 
     pub trait Lent {
         /// Whether the scope may write it.
         const WRITABLE: bool;
 
-        fn view(self) -> DeviceSlice;
+        /// For calls of `comm`, or of a group. Fails for memory that only other calls may use.
+        fn view(self, comm: Option<&Communicator>) -> Result<DeviceSlice>;
     }
 
     pub trait Sent {
         /// The buffer to send. `None`: in place.
-        fn buffer(self) -> Option<DeviceSlice>;
+        fn buffer(self, comm: &Communicator) -> Result<Option<DeviceSlice>>;
     }
 }
 use sealed::{Lent, Sent};
@@ -189,30 +191,32 @@ pub struct InPlace;
 pub trait Input<'scope>: Sent {}
 
 impl<B: Lent> Sent for B {
-    fn buffer(self) -> Option<DeviceSlice> {
-        Some(self.view())
+    fn buffer(self, comm: &Communicator) -> Result<Option<DeviceSlice>> {
+        self.view(Some(comm)).map(Some)
     }
 }
 impl<'scope, B: Source<'scope>> Input<'scope> for B {}
 
 impl Sent for InPlace {
-    fn buffer(self) -> Option<DeviceSlice> {
-        None
+    fn buffer(self, _comm: &Communicator) -> Result<Option<DeviceSlice>> {
+        Ok(None)
     }
 }
 impl Input<'_> for InPlace {}
 
-/// A buffer that a scope may read: any [`UniqueBuffer`] borrowed for `'scope`, or a [`Held`].
+/// A buffer that a scope may read: any [`UniqueBuffer`] or [`Symmetric`] borrowed for `'scope`, or a
+/// [`Held`].
 pub trait Source<'scope>: Lent {}
 
-/// A buffer that a scope may write: any [`UniqueBuffer`] borrowed as `&'scope mut`, or a [`Held`].
+/// A buffer that a scope may write: any [`UniqueBuffer`] or [`Symmetric`] borrowed as `&'scope mut`, or
+/// a [`Held`].
 pub trait Target<'scope>: Lent {}
 
 impl<B: UniqueBuffer + ?Sized> Lent for &B {
     const WRITABLE: bool = false;
 
-    fn view(self) -> DeviceSlice {
-        DeviceSlice::of(self)
+    fn view(self, _comm: Option<&Communicator>) -> Result<DeviceSlice> {
+        Ok(DeviceSlice::of(self))
     }
 }
 impl<'scope, B: UniqueBuffer + ?Sized> Source<'scope> for &'scope B {}
@@ -220,8 +224,8 @@ impl<'scope, B: UniqueBuffer + ?Sized> Source<'scope> for &'scope B {}
 impl<B: UniqueBuffer + ?Sized> Lent for &mut B {
     const WRITABLE: bool = true;
 
-    fn view(self) -> DeviceSlice {
-        DeviceSlice::of_mut(self)
+    fn view(self, _comm: Option<&Communicator>) -> Result<DeviceSlice> {
+        Ok(DeviceSlice::of_mut(self))
     }
 }
 impl<'scope, B: UniqueBuffer + ?Sized> Source<'scope> for &'scope mut B {}
@@ -230,12 +234,31 @@ impl<'scope, B: UniqueBuffer + ?Sized> Target<'scope> for &'scope mut B {}
 impl Lent for Held<'_> {
     const WRITABLE: bool = true;
 
-    fn view(self) -> DeviceSlice {
-        self.view
+    fn view(self, _comm: Option<&Communicator>) -> Result<DeviceSlice> {
+        Ok(self.view)
     }
 }
 impl<'scope> Source<'scope> for Held<'scope> {}
 impl<'scope> Target<'scope> for Held<'scope> {}
+
+impl<T: Element> Lent for &Symmetric<T> {
+    const WRITABLE: bool = false;
+
+    fn view(self, comm: Option<&Communicator>) -> Result<DeviceSlice> {
+        self.lend(comm)
+    }
+}
+impl<'scope, T: Element> Source<'scope> for &'scope Symmetric<T> {}
+
+impl<T: Element> Lent for &mut Symmetric<T> {
+    const WRITABLE: bool = true;
+
+    fn view(self, comm: Option<&Communicator>) -> Result<DeviceSlice> {
+        self.lend(comm)
+    }
+}
+impl<'scope, T: Element> Source<'scope> for &'scope mut Symmetric<T> {}
+impl<'scope, T: Element> Target<'scope> for &'scope mut Symmetric<T> {}
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn new(comm: &'scope mut Communicator, stream: &'scope Stream) -> Self {
@@ -277,7 +300,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         op: ReduceOp,
     ) -> Result<()> {
-        let (send, recv) = pair(send, recv);
+        let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
         // SAFETY: lent buffers live, and nothing else touches them, until the scope has waited for
         // the stream; `recv` was lent as `&mut`; calls are compared, or promised to match:
@@ -293,8 +316,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         op: ReduceOp,
         options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
     ) -> Result<()> {
-        let (send, recv) = pair(send, recv);
-        let factor = options.device_factor.map(Lent::view);
+        let (send, recv) = self.pair(send, recv)?;
+        let factor = options.device_factor.map(DeviceSlice::of);
         self.uses(Some(send), Some(recv))?;
         self.uses(factor, None)?;
         let options = with(&options, &factor);
@@ -310,8 +333,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
-        let recv = recv.view();
-        let send = send.map(Lent::view).or_else(|| (self.rank() == root).then_some(recv));
+        let recv = self.view(recv)?;
+        let send = send.map(DeviceSlice::of).or_else(|| (self.rank() == root).then_some(recv));
         self.uses(send, Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.broadcast(given(&send), &recv, root, self.stream) }
@@ -326,8 +349,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         op: ReduceOp,
         root: usize,
     ) -> Result<()> {
-        let recv = recv.map(Lent::view);
-        let send = send.buffer().or(recv).ok_or_else(|| in_place_of_nothing(self.rank()))?;
+        let recv = recv.map(DeviceSlice::of_mut);
+        let send =
+            send.buffer(self.comm)?.or(recv).ok_or_else(|| in_place_of_nothing(self.rank()))?;
         self.uses(Some(send), recv)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.reduce(&send, given(&recv), op, root, self.stream) }
@@ -335,7 +359,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Queues [`Communicator::allgather`].
     pub fn allgather(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
-        let (send, recv) = pair(send, recv);
+        let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.allgather(&send, &recv, self.stream) }
@@ -348,7 +372,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         op: ReduceOp,
     ) -> Result<()> {
-        let (send, recv) = pair(send, recv);
+        let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.reduce_scatter(&send, &recv, op, self.stream) }
@@ -356,7 +380,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Queues [`Communicator::alltoall`].
     pub fn alltoall(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
-        let (send, recv) = pair(send, recv);
+        let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.alltoall(&send, &recv, self.stream) }
@@ -369,7 +393,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: Option<&'scope mut dyn UniqueBuffer>,
         root: usize,
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.map(Lent::view));
+        let (send, recv) = (self.view(send)?, recv.map(DeviceSlice::of_mut));
         self.uses(Some(send), recv)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.gather(&send, given(&recv), root, self.stream) }
@@ -382,7 +406,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
-        let (send, recv) = (send.map(Lent::view), recv.view());
+        let (send, recv) = (send.map(DeviceSlice::of), self.view(recv)?);
         self.uses(send, Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.scatter(given(&send), &recv, root, self.stream) }
@@ -390,7 +414,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Queues [`Communicator::send`].
     pub fn send(&mut self, send: impl Source<'scope>, peer: usize) -> Result<()> {
-        let view = send.view();
+        let view = self.view(send)?;
         self.comm.compares_pairs("send")?;
         self.uses(Some(view), None)?;
         // SAFETY: as in `allreduce`.
@@ -399,11 +423,27 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Queues [`Communicator::recv`].
     pub fn recv(&mut self, recv: impl Target<'scope>, peer: usize) -> Result<()> {
-        let view = recv.view();
+        let view = self.view(recv)?;
         self.comm.compares_pairs("recv")?;
         self.uses(None, Some(view))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.recv(&view, peer, self.stream) }
+    }
+
+    /// Queues a copy of `send` to `recv`, which is as long and of the same type. It takes part in no
+    /// other rank's call, and is what gets values into and out of [`Symmetric`] memory. A
+    /// [batch](Scope::batch) of its own, so not inside of one.
+    pub fn copy(&mut self, send: impl Source<'scope>, recv: impl Target<'scope>) -> Result<()> {
+        let (send, recv, rank) = (self.view(send)?, self.view(recv)?, self.rank());
+        self.batch(|s| {
+            s.uses(Some(send), None)?;
+            s.uses(None, Some(recv))?;
+            // SAFETY: as in `allreduce`; C compares a message to itself with its receive.
+            unsafe {
+                s.comm.send(&send, rank, s.stream)?;
+                s.comm.recv(&recv, rank, s.stream)
+            }
+        })
     }
 
     /// Queues [`Communicator::barrier`].
@@ -419,7 +459,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         counts: &[usize],
         offsets: &[usize],
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+        let (send, recv) = (self.view(send)?, self.view(recv)?);
         self.uses(Some(send), Some(recv))?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.allgatherv(&send, &recv, counts, offsets, self.stream) }
@@ -435,7 +475,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv_counts: &[usize],
         recv_offsets: &[usize],
     ) -> Result<()> {
-        let (send, recv) = (send.view(), recv.view());
+        let (send, recv) = (self.view(send)?, self.view(recv)?);
         self.comm.compares_pairs("alltoallv")?;
         self.uses(Some(send), Some(recv))?;
         let (comm, stream) = (&mut *self.comm, self.stream);
@@ -460,7 +500,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let views = views(tensors);
+        let views = self.views(tensors)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.allreduce_list(&list(&views), op, self.stream) }
     }
@@ -476,7 +516,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let (views, factor) = (views(tensors), options.device_factor.map(Lent::view));
+        let (views, factor) = (self.views(tensors)?, options.device_factor.map(DeviceSlice::of));
         let options = with(&options, &factor);
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.allreduce_list_with(&list(&views), op, options, self.stream) }
@@ -488,7 +528,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let views = views(tensors);
+        let views = self.views(tensors)?;
         // SAFETY: as in `allreduce`.
         unsafe { self.comm.broadcast_list(&list(&views), root, self.stream) }
     }
@@ -505,12 +545,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         I: IntoIterator,
         I::Item: Target<'scope>,
     {
-        let (views, total) = (views(tensors), total.map(Lent::view));
+        let (views, total) = (self.views(tensors)?, total.map(DeviceSlice::of_mut));
         let place;
         let weight = match weight {
             Weight::Host(number) => Weight::Host(number),
             Weight::Device(weight) => {
-                place = weight.view();
+                place = DeviceSlice::of(weight);
                 Weight::Device(&place as &dyn DeviceBuffer)
             }
         };
@@ -534,7 +574,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         gradient: G,
         result: impl Target<'scope>,
     ) -> Result<()> {
-        let (gradient, result) = (gradient.view(), result.view());
+        let (gradient, result) = (self.view(gradient)?, self.view(result)?);
         sparse.accepts(self.comm, G::WRITABLE)?;
         let stream = self.stream;
         self.applied.sparse(sparse, |sparse| {
@@ -554,8 +594,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         value: impl Target<'scope>,
         count: impl Target<'scope>,
     ) -> Result<()> {
-        let (gradient, index) = (gradient.view(), index.view());
-        let (value, count) = (value.view(), count.view());
+        let (gradient, index) = (self.view(gradient)?, self.view(index)?);
+        let (value, count) = (self.view(value)?, self.view(count)?);
         sparse.accepts(self.comm, G::WRITABLE)?;
         let stream = self.stream;
         self.applied.sparse(sparse, |sparse| {
@@ -570,7 +610,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         sparse: &mut SparseAllReduce,
         out: impl Target<'scope>,
     ) -> Result<()> {
-        let out = out.view();
+        let out = self.view(out)?;
         sparse.of(self.comm)?;
         // SAFETY: as in `allreduce`.
         unsafe { sparse.residual(&out, self.stream) }
@@ -592,6 +632,27 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let value = calls(scope.0)?;
         batch.end()?;
         Ok(value)
+    }
+
+    fn view(&self, buffer: impl Lent) -> Result<DeviceSlice> {
+        buffer.view(Some(self.comm))
+    }
+
+    fn views<I>(&self, tensors: I) -> Result<Vec<DeviceSlice>>
+    where
+        I: IntoIterator,
+        I::Item: Target<'scope>,
+    {
+        views(tensors, Some(self.comm))
+    }
+
+    fn pair(
+        &self,
+        send: impl Input<'scope>,
+        recv: impl Target<'scope>,
+    ) -> Result<(DeviceSlice, DeviceSlice)> {
+        let recv = self.view(recv)?;
+        Ok((send.buffer(self.comm)?.unwrap_or(recv), recv))
     }
 
     /// Records the memory that a call of a batch uses. Fails if the call depends on an earlier one.
@@ -619,11 +680,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-fn pair<'scope>(send: impl Input<'scope>, recv: impl Target<'scope>) -> (DeviceSlice, DeviceSlice) {
-    let recv = recv.view();
-    (send.buffer().unwrap_or(recv), recv)
-}
-
 #[cold]
 fn in_place_of_nothing(rank: usize) -> Error {
     Error::buffer(format!(
@@ -631,12 +687,13 @@ fn in_place_of_nothing(rank: usize) -> Error {
     ))
 }
 
-pub(crate) fn views<'scope, I>(tensors: I) -> Vec<DeviceSlice>
+/// For calls of `comm`, or of a group.
+pub(crate) fn views<'scope, I>(tensors: I, comm: Option<&Communicator>) -> Result<Vec<DeviceSlice>>
 where
     I: IntoIterator,
     I::Item: Target<'scope>,
 {
-    tensors.into_iter().map(Lent::view).collect()
+    tensors.into_iter().map(|tensor| tensor.view(comm)).collect()
 }
 
 pub(crate) fn list(views: &[DeviceSlice]) -> Vec<&dyn DeviceBuffer> {

@@ -6,7 +6,7 @@ use tributary_sys as sys;
 
 use crate::error::text;
 
-/// Which code serves an allreduce; on `host` only `Auto`. All ranks pass the same.
+/// Which code serves an allreduce; on `host` only `Auto` and `Symmetric`. All ranks pass the same.
 /// [`CallOptions::variant`](crate::CallOptions::variant) takes one; the header's PEERS says what each
 /// is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,12 +23,20 @@ pub enum Variant {
     OneShot,
     /// Each rank reads its share of all parts, and writes it to all results.
     TwoShot,
+    /// As `Auto`, of buffers that are [`Symmetric`](crate::Symmetric) memory.
+    Symmetric,
 }
 
 impl Variant {
     /// All variants.
-    pub const ALL: &'static [Variant] =
-        &[Variant::Auto, Variant::Nccl, Variant::Push, Variant::OneShot, Variant::TwoShot];
+    pub const ALL: &'static [Variant] = &[
+        Variant::Auto,
+        Variant::Nccl,
+        Variant::Push,
+        Variant::OneShot,
+        Variant::TwoShot,
+        Variant::Symmetric,
+    ];
 
     /// Returns the name, such as `"two_shot"`.
     pub fn name(self) -> &'static str {
@@ -43,6 +51,7 @@ impl Variant {
             Variant::Push => sys::TRIB_VARIANT_PUSH,
             Variant::OneShot => sys::TRIB_VARIANT_ONE_SHOT,
             Variant::TwoShot => sys::TRIB_VARIANT_TWO_SHOT,
+            Variant::Symmetric => sys::TRIB_VARIANT_SYMMETRIC,
         }
     }
 }

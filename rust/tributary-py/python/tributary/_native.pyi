@@ -1,6 +1,7 @@
 """The native module. `tributary` has what of it is public; the docstrings are in src/."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, final
@@ -28,6 +29,7 @@ __all__ = [
     "Reducer",
     "SparseAllReduce",
     "Stream",
+    "Symmetric",
     "UniqueId",
     "Work",
     "backends",
@@ -321,6 +323,30 @@ class Stream:
     def wait_event(self, event: Event) -> None: ...
     def record(self) -> Event: ...
     def __cuda_stream__(self) -> tuple[int, int]: ...
+
+@final
+class Symmetric:
+    def __new__(cls, comm: Communicator, count: int, dtype: DType = "f32") -> Self: ...
+    @staticmethod
+    def of(
+        comm: Communicator, tensor: Tensor, *, stream: AnyStream | None = None
+    ) -> Symmetric: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    def peer(self, rank: int) -> int: ...
+    def free(self) -> None: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    # There before, too, under no name of Python's.
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
 @final
 class UniqueId:

@@ -36,7 +36,7 @@ Tensor = Any
 AnyStream = Union["Stream", _HasCudaStream, _HasPtr, _HasProtocol, int]
 Scalar = Any
 Op = Literal["sum", "prod", "min", "max", "avg"]
-Variant = Literal["auto", "nccl", "push", "one_shot", "two_shot"]
+Variant = Literal["auto", "nccl", "push", "one_shot", "two_shot", "symmetric"]
 DType = Literal["f16", "bf16", "f32", "f64", "i8", "u8", "i32", "u32", "i64", "u64"]
 #: Seconds; None is the default, math.inf none at all.
 Seconds = Union[float, None]
