@@ -86,7 +86,7 @@ class Transformer(nn.Module):
 
 class Text:
     #: Of SGD, found with dense averages.
-    learning_rate, clip = 0.3, 0.1
+    learning_rate, clip = 0.6, 0.1
 
     def __init__(self, size: str, device: Any) -> None:
         self.size = SIZES[size]
