@@ -307,6 +307,9 @@ struct tri_transport_ops {
      * last look, and asks a thread of its own to look again. */
     void (*progress)(struct tri_transport *transport, struct tri_progress *out);
 
+    /* How many calls had a buffer of this rank's that others could not reach where it lies; the owner's. NULL:
+     * none. */
+    uint64_t (*staged)(const struct tri_transport *transport);
     /* Raise the state if the backend's library reports an asynchronous error. Never waits. NULL: it
      * reports none. */
     void (*poll)(struct tri_transport *transport);

@@ -127,7 +127,7 @@
  *  you have given to a pool of your own while a call or a graph has memory of it. With less `peer_bytes`
  *  nothing is opened. A buffer that neither cudaMalloc made, nor a pool that all these GPUs have access
  *  to, on any rank, sends the call through memory of the library instead: slower than NCCL, from some
- *  MiB on, at worst half as fast; TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. At most two
+ *  MiB on, at worst half as fast (trib_counters.staged_calls); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. At most two
  *  communicators on a GPU have this, and others have half the room for small calls all the same. When a
  *  rank's call has ended, after an abort as well, no other rank accesses its buffers any more; an abort
  *  waits until what has begun to is done.
@@ -851,8 +851,11 @@ typedef struct trib_counters {
                                *   written their tensors on this rank */
     uint64_t lists_refused;   /**< of those, weighted averages that wrote nothing because a rank's
                                *   weight was invalid: the same on every rank */
+    uint64_t staged_calls;    /**< calls in which the peers could not reach a buffer of this rank's
+                               *   where it lies, so it went through memory of the library (PEERS);
+                               *   replays do not count */
 } trib_counters;
-#define TRIB_COUNTERS_INIT {(uint32_t)sizeof(trib_counters), 0, 0, 0, 0, 0, 0, 0, 0}
+#define TRIB_COUNTERS_INIT {(uint32_t)sizeof(trib_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** Fill `*out`. `lists_committed` and `lists_refused` are exact after a wait for the stream. Works
  *  after an abort, too: `lists_committed` then tells whether the last list was written on this

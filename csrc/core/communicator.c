@@ -87,6 +87,8 @@ void tri_comm_counters(trib_counters *out, struct trib_comm *comm)
     const struct tri_list_counts captured = tri_captures_lists(comm->captures);
     out->lists_committed = (uint64_t)lists.committed + captured.committed;
     out->lists_refused = (uint64_t)lists.refused + captured.refused;
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    out->staged_calls = ops->staged == NULL ? 0 : ops->staged(comm->transport);
 }
 
 void tri_comm_set_call_timeout(struct trib_comm *comm, uint32_t timeout_ms, bool timed)

@@ -193,6 +193,14 @@ bool tri_nccl_advance(struct tri_nccl_local *local, enum tri_nccl_stage from,
     return good;
 }
 
+bool tri_nccl_has_symmetric(const struct tri_nccl_local *local)
+{
+    bool found = false;
+    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        found = found || rank->symmetric != NULL;
+    return found;
+}
+
 void tri_nccl_retain(struct tri_nccl_local *local)
 {
     (void)atomic_fetch_add_explicit(&local->references, 1, memory_order_relaxed);

@@ -66,6 +66,7 @@ struct tri_transport {
     int32_t size;
     int32_t device;
     unsigned long long capture; /* capture.c: the newest one counted; only its owner uses it */
+    uint64_t staged; /* pull.c: calls of buffers that not all map; only its owner uses it */
     /* Not of every call. */
     struct tri_transport *next; /* next local rank; guarded by local->lock */
     struct tri_config config;   /* written before NCCL gets it */
@@ -148,6 +149,9 @@ trib_status tri_nccl_raise_abort(struct tri_nccl_local *local, trib_status statu
 /* Move from one stage to another; false if the stage was not `from`. */
 bool tri_nccl_advance(struct tri_nccl_local *local, enum tri_nccl_stage from,
                       enum tri_nccl_stage to);
+
+/* Have they symmetric memory? They make no calls any more. */
+bool tri_nccl_has_symmetric(const struct tri_nccl_local *local);
 
 void tri_nccl_retain(struct tri_nccl_local *local);
 /* For tri_nccl_release (teardown.h). Drop a reference unless it is the last one (with `last_too`,

@@ -9,6 +9,7 @@
 #include "csrc/nccl/pinned.h"
 #include "csrc/nccl/poll.h"
 #include "csrc/nccl/prober.h"
+#include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/ras.h"
@@ -164,6 +165,7 @@ static const struct tri_transport_ops transport_ops = {
     .submit = NULL,
     .collective = tri_nccl_collective,
     .refuses = tri_nccl_refuses,
+    .staged = tri_nccl_pull_staged,
     .mark = mark,
     .progress = progress,
     .poll = tri_nccl_poll,

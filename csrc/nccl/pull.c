@@ -120,16 +120,22 @@ static struct buffers buffers_of(const struct tri_nccl_pull *pull, const struct 
 /* Without patience, as push. */
 trib_status tri_nccl_pull_call(const struct tri_call *call)
 {
-    const struct tri_transport *transport = call->transport;
+    struct tri_transport *transport = call->transport;
     const enum tri_nccl_lane lane =
         transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
     const struct tri_nccl_pull *pull = transport->push->pull;
     const struct buffers buffers = buffers_of(pull, call);
+    transport->staged += !buffers.mapped;
     if (launch(pull, transport->rank, lane, call, &buffers, transport->local->abort_flag, 0) ==
         TRIB_OK)
         return TRIB_OK;
     return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),
                               transport->device);
+}
+
+uint64_t tri_nccl_pull_staged(const struct tri_transport *transport)
+{
+    return transport->staged;
 }
 
 /* ------------------------------------------------------------------------------- room on devices */

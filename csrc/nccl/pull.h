@@ -47,5 +47,7 @@ bool tri_nccl_pull_serves(const struct tri_call *call);
 
 /* Queue a call that pull serves. Its device is current. */
 trib_status tri_nccl_pull_call(const struct tri_call *call);
+/* How many had a buffer of this rank's that not all ranks map. */
+uint64_t tri_nccl_pull_staged(const struct tri_transport *transport);
 
 #endif

@@ -9,7 +9,6 @@
 #include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
-#include "csrc/nccl/symmetric.h"
 
 enum { CHUNKS_A_KIB = 1024 / TRI_PUSH_CHUNK };
 
@@ -168,7 +167,7 @@ void tri_nccl_push_free(struct tri_nccl_local *local)
 {
     struct tri_nccl_device_guard guard;
     struct tri_nccl_push *push = local->push;
-    if (push == NULL && !tri_nccl_symmetric_is_there(local))
+    if (push == NULL && !tri_nccl_has_symmetric(local))
         return;
     bool ended = tri_nccl_push_device(&guard, local->ranks->device) == TRIB_OK;
     const bool pushed = ended;

@@ -220,14 +220,6 @@ static struct tri_symmetric **list(struct tri_transport *transport)
     return &transport->symmetric;
 }
 
-bool tri_nccl_symmetric_is_there(const struct tri_nccl_local *local)
-{
-    bool found = false;
-    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
-        found = found || rank->symmetric != NULL;
-    return found;
-}
-
 void tri_nccl_symmetric_end(struct tri_nccl_local *local)
 {
     struct tri_symmetric *memory;

@@ -3,14 +3,10 @@
 #ifndef TRI_NCCL_SYMMETRIC_H
 #define TRI_NCCL_SYMMETRIC_H
 
-#include <stdbool.h>
-
 #include "csrc/nccl/local.h"
 
 extern const struct tri_symmetric_ops tri_nccl_symmetric;
 
-/* Do local ranks have some? */
-bool tri_nccl_symmetric_is_there(const struct tri_nccl_local *local);
 /* Free that of all local ranks, which are destroyed, and whose calls have ended; or, if nobody knows whether
  * they have (local->kept), keep it for ever. */
 void tri_nccl_symmetric_end(struct tri_nccl_local *local);

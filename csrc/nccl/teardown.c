@@ -259,7 +259,7 @@ void tri_nccl_release(struct tri_nccl_local *local)
     tri_nccl_abort_async(local);
     if (!tri_nccl_drop_reference(local, true))
         return;
-    if (tri_nccl_symmetric_is_there(local))
+    if (tri_nccl_has_symmetric(local))
         free_symmetric_later(local);
     else
         tri_nccl_free_local(local);

@@ -270,6 +270,7 @@ impl Communicator {
         all.set_item("lists_queued", raw.lists_queued)?;
         all.set_item("lists_committed", raw.lists_committed)?;
         all.set_item("lists_refused", raw.lists_refused)?;
+        all.set_item("staged_calls", raw.staged_calls)?;
         Ok(all)
     }
 

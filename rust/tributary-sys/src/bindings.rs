@@ -284,10 +284,12 @@ pub struct trib_counters {
     pub lists_committed: u64,
     #[doc = " of those, weighted averages that wrote nothing because a rank's\n   weight was invalid: the same on every rank"]
     pub lists_refused: u64,
+    #[doc = " calls in which the peers could not reach a buffer of this rank's\n   where it lies, so it went through memory of the library (PEERS);\n   replays do not count"]
+    pub staged_calls: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of trib_counters"][::core::mem::size_of::<trib_counters>() - 64usize];
+    ["Size of trib_counters"][::core::mem::size_of::<trib_counters>() - 72usize];
     ["Alignment of trib_counters"][::core::mem::align_of::<trib_counters>() - 8usize];
     ["Offset of field: trib_counters::size"][::core::mem::offset_of!(trib_counters, size) - 0usize];
     ["Offset of field: trib_counters::reserved"]
@@ -306,6 +308,8 @@ const _: () = {
         [::core::mem::offset_of!(trib_counters, lists_committed) - 48usize];
     ["Offset of field: trib_counters::lists_refused"]
         [::core::mem::offset_of!(trib_counters, lists_refused) - 56usize];
+    ["Offset of field: trib_counters::staged_calls"]
+        [::core::mem::offset_of!(trib_counters, staged_calls) - 64usize];
 };
 #[doc = " The place of this process in its job, and where the ranks of the job meet. trib_job_read fills it,\n  or, under another launcher, the caller, from TRIB_JOB_INIT. All ranks have the same `n_ranks`,\n  `port` and `token`, and a `host` that leads to rank 0."]
 #[repr(C)]

@@ -66,6 +66,7 @@ pub const TRIB_COUNTERS_INIT: trib_counters = trib_counters {
     lists_queued: 0,
     lists_committed: 0,
     lists_refused: 0,
+    staged_calls: 0,
 };
 
 /// A job of one rank, with `size` set: `TRIB_JOB_INIT` of the header.

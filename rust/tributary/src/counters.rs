@@ -22,6 +22,9 @@ pub struct Counters {
     /// Of those, weighted averages that have written nothing because a rank's weight was not valid.
     /// The count is the same on every rank.
     pub lists_refused: u64,
+    /// Calls in which the peers could not reach a buffer of this rank's where it lies, so it went
+    /// through memory of the library; replays of graphs do not count.
+    pub staged_calls: u64,
 }
 
 impl From<sys::trib_counters> for Counters {
@@ -34,6 +37,7 @@ impl From<sys::trib_counters> for Counters {
             lists_queued: raw.lists_queued,
             lists_committed: raw.lists_committed,
             lists_refused: raw.lists_refused,
+            staged_calls: raw.staged_calls,
         }
     }
 }

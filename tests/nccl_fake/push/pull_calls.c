@@ -168,11 +168,20 @@ static void batches(void)
 
 /* ------------------------------------------------------------------------------------------ memory */
 
+/* Of its own buffers, as the rank has counted them. */
+static uint64_t staged_of(const struct push_ranks *ranks, int rank)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, ranks->comms[rank]));
+    return counters.staged_calls;
+}
+
 /* Not in place: `rank` sends from `made`, which peers can access or not, or receives there. */
 static void check_memory(struct push_ranks *ranks, float *made, int rank, bool sends, bool mapped)
 {
     float *spare = NULL;
     const struct push_ranks all = *ranks;
+    const uint64_t before = staged_of(ranks, rank), other = staged_of(ranks, 1 - rank);
     CHECK_OK(trib_device_alloc((void **)&spare, ranks->devices[rank], LARGE_BYTES));
     push_fill(ranks, TRIB_F32, LARGE_N);
     memcpy(sends ? made : spare, ranks->data[rank], LARGE_N * sizeof(float));
@@ -181,6 +190,7 @@ static void check_memory(struct push_ranks *ranks, float *made, int rank, bool s
                             TRIB_F32, TRIB_SUM, ranks->streams[rank]));
     ranks->data[rank] = sends ? spare : made;
     CHECK(push_summed(ranks, TRIB_F32, LARGE_N));
+    CHECK(staged_of(ranks, rank) == before + !mapped && staged_of(ranks, 1 - rank) == other);
     *ranks = all;
     CHECK(large_counts(ranks, 0, 0, 1, !mapped));
     CHECK_OK(trib_device_free(ranks->devices[rank], spare));

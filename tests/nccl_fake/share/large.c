@@ -57,10 +57,10 @@ static bool sums(const struct symmetric *all, char *const *data, size_t count, t
 static bool pulled(struct symmetric *all, long done, long staged)
 {
     const struct fake_pulls now = fake_pulls();
-    const bool good = CHECK_MSG(now.done - all->before.done == done &&
-                                    now.staged - all->before.staged == staged,
-                                "pull served %ld, %ld of them staged", now.done - all->before.done,
-                                now.staged - all->before.staged);
+    const bool good =
+        CHECK_MSG(now.done - all->before.done == done && now.staged - all->before.staged == staged,
+                  "pull served %ld, %ld of them staged", now.done - all->before.done,
+                  now.staged - all->before.staged);
     all->before = now;
     return good;
 }
@@ -117,7 +117,8 @@ static void apart(void)
     struct symmetric all, other;
     char *send[RANKS], *recv[RANKS];
     begin(&all, &ranks, "large calls from symmetric memory to other memory");
-    if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
+    if (share_open(&ranks) &&
+        CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
         own(&all, send);
         other = all;
         CHECK(symmetric_add(&other));
@@ -138,7 +139,8 @@ static void is_nccls(void)
     struct share_ranks ranks;
     struct symmetric all;
     begin(&all, &ranks, "large calls that do not ask for symmetric memory");
-    if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
+    if (share_open(&ranks) &&
+        CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
         (void)share_counts(&ranks, -1, -1);
         all.before = fake_pulls();
         share_call_nccl(&ranks, SHARE_LARGE);
