@@ -222,6 +222,9 @@ struct tri_symmetric_ops {
     /* Those of this rank: its owner's. What is in the list when all of its ranks in this process have been
      * destroyed, the backend releases once their calls have ended, or never. An abort releases nothing. */
     struct tri_symmetric **(*list)(struct tri_transport *transport);
+    /* What core has queued for this rank behind its calls may still use it: release nothing of the list, ever.
+     * NULL: the backend waits for that, too. */
+    void (*keep)(struct tri_transport *transport);
 };
 
 /* Communication of ranks. One thread at a time uses a transport, except in "any thread" members. */

@@ -1132,12 +1132,13 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  * that PEERS gives for one process.
  *
  * All ranks make the calls alloc, import and free, which block, within the communicator's timeout_ms. Not in
- * a batch. They succeed on all ranks or on none: TRIB_ERR_MISMATCH if the ranks' arguments differ, or
- * another rank's were invalid. (If an import cannot queue its copy, the communicator ends.)
+ * a batch. They succeed on all ranks or on none, unless the communicator ends meanwhile (as it does if an
+ * import cannot queue its copy): TRIB_ERR_MISMATCH if the ranks' arguments differ, or another rank's were
+ * invalid.
  *
  * The memory is the communicator's: what is left is freed when that has been destroyed on all ranks of the
- * process, and not by an abort. By then, and before trib_symmetric_free, your work that uses it has ended on
- * all ranks, and graphs whose calls use it are destroyed. */
+ * process, and its calls have ended, and not by an abort. By then your work that uses it has ended on all
+ * ranks, and graphs whose calls use it are destroyed; before trib_symmetric_free, calls have ended as well. */
 
 /** `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what
  *  devices map at once, 2 MiB; between processes a communicator's first allocation takes 8 MiB more on each

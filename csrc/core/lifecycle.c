@@ -5,6 +5,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/line.h"
+#include "csrc/base/log.h"
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
@@ -18,8 +19,9 @@
 #include "csrc/core/watchdog.h"
 
 enum {
-    FIRST_BATCH = 8,   /* calls that a batch records before it grows */
-    DRAIN_NS = 2000000 /* 2 ms for work that has probably just ended */
+    FIRST_BATCH = 8,    /* calls that a batch records before it grows */
+    DRAIN_NS = 2000000, /* 2 ms for work that has probably just ended */
+    LIST_MS = 100       /* for what a list does behind its calls */
 };
 
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
@@ -292,10 +294,25 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     return status;
 }
 
+/* A list writes its tensors behind its calls, for which alone the backend waits. */
+static void part_with_symmetric(struct trib_comm *comm)
+{
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    if (ops == NULL || ops->keep == NULL || *ops->list(comm->transport) == NULL)
+        return;
+    if (tri_workspace_await(&comm->workspace, tri_deadline_ns(LIST_MS)))
+        return;
+    ops->keep(comm->transport);
+    tri_log(TRIB_LOG_WARN,
+            "symmetric memory of rank %d on device %d is never freed: its last list has not ended",
+            (int)comm->rank, (int)comm->device);
+}
+
 trib_status tri_comm_destroy(struct trib_comm *comm)
 {
     const trib_status status =
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
+    part_with_symmetric(comm);
     tri_workspace_close(&comm->workspace);
     (void)tri_workspace_sweep();
     (void)comm->backend->device->event_destroy(comm->device, comm->waited);

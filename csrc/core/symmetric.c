@@ -27,6 +27,7 @@ struct request {
     const void *data;             /* to import, or to free */
     trib_stream on;               /* to import: when `data` can be read */
     struct tri_symmetric *memory; /* that is made, or to free; NULL: none */
+    bool freed;                   /* by which the call has succeeded, whatever comes then */
     bool elsewhere;               /* ranks are in other processes, each in its own */
 };
 
@@ -272,6 +273,7 @@ static trib_status free_of_all(struct request *request)
     TRI_TRY(agree(request, found, number, "allocation"));
     tri_symmetric_remove(request->ops->list(request->comm->transport), request->memory);
     release(request);
+    request->freed = true;
     return TRIB_OK;
 }
 
@@ -284,7 +286,7 @@ static trib_status take_steps(struct request *request, trib_status (*steps)(stru
     const trib_status status = steps(request);
     tri_comm_count_peers(request->comm);
     const trib_status end = tri_issue_unregister(request->comm);
-    return status != TRIB_OK ? status : end;
+    return status != TRIB_OK || request->freed ? status : end;
 }
 
 static trib_status run(struct request *request, trib_stream stream,

@@ -56,6 +56,7 @@ struct tri_transport {
     const struct tri_nccl_push *push;
     struct tri_nccl_push *sharing;   /* push_share.c: not yet used; only its owner has it */
     struct tri_symmetric *symmetric; /* symmetric.c; its owner's, then the last reference's */
+    bool keeps;                      /* that, for ever; likewise */
     /* leave.c: collectives, and messages by peer, that its owner has handed to NCCL. `p2p` is set
      * under local->lock; NULL before, and with one rank. `left`, guarded by local->lock: no more
      * calls follow. */

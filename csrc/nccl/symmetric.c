@@ -220,12 +220,17 @@ static struct tri_symmetric **list(struct tri_transport *transport)
     return &transport->symmetric;
 }
 
+static void keep(struct tri_transport *transport)
+{
+    transport->keeps = true;
+}
+
 void tri_nccl_symmetric_end(struct tri_nccl_local *local)
 {
     struct tri_symmetric *memory;
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
         while ((memory = tri_symmetric_pop(&rank->symmetric)) != NULL) {
-            if (!local->kept)
+            if (!local->kept && !rank->keeps)
                 release(rank, memory);
             free(memory);
         }
@@ -238,4 +243,5 @@ const struct tri_symmetric_ops tri_nccl_symmetric = {.refuses = refuses,
                                                      .try_wanted = try_wanted,
                                                      .settle_wanted = settle_wanted,
                                                      .release = release,
-                                                     .list = list};
+                                                     .list = list,
+                                                     .keep = keep};

@@ -15,6 +15,7 @@ use crate::call::{Call, Tensor};
 use crate::communicator::Communicator;
 use crate::failure::{check, usage, Outcome};
 use crate::owner::Owner;
+use crate::retired::sweep;
 use crate::stream::Address;
 use crate::view::{dtype_name, dtype_of, format_of, Memory, Raw};
 
@@ -26,9 +27,9 @@ use crate::view::{dtype_name, dtype_of, format_of, Memory, Raw};
 /// tensor, and allreduces of it may ask for variant="symmetric".
 ///
 /// For other libraries it has a buffer on host, and `__cuda_array_interface__` on nccl, where its type is
-/// one of theirs: `numpy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. On nccl whoever uses
-/// it, or an address, sees to it that it is there: `free` frees it, and otherwise it is the communicator's,
-/// and goes with it. An abort leaves it there.
+/// one of theirs: `numpy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. Whoever uses such a
+/// tensor, or an address, sees to it that the memory is there: `free` frees it, and otherwise it is there as
+/// long as this object or the communicator. An abort leaves it there.
 ///
 /// >>> import tributary, array
 /// >>> def rank(comm):
@@ -48,8 +49,8 @@ pub struct Symmetric {
     strides: [ffi::Py_ssize_t; 1],
 }
 
-/// This rank's. It holds its communicator, so that on host, where neither a close nor an abort frees it,
-/// it is there as long as this, unless it was freed.
+/// This rank's. It holds its communicator, which neither a close nor an abort destroys, so it is there as long
+/// as this, unless it was freed.
 struct Part {
     owner: Arc<Owner>,
     data: Address,
@@ -235,6 +236,7 @@ impl Symmetric {
     /// buffers are released, and nobody uses an address of it.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let part = &self.part;
+        sweep(py);
         part.end_all()?;
         let freed = part.owner.call(py, "Symmetric.free", |comm| {
             // SAFETY: this thread has the turn, and no call uses the memory: `end_all`. Of the rest the
@@ -250,6 +252,8 @@ impl Symmetric {
     #[getter(__cuda_array_interface__)]
     fn cuda_array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let part = &*self.part;
+        part.begin_use()?; // is it there?
+        part.end_use();
         let kind = format_of(part.dtype).filter(|_| !part.owner.place.is_host());
         let Some((_, kind)) = kind else {
             let (dtype, place) = (dtype_name(part.dtype), part.owner.place);

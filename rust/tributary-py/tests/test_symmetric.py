@@ -148,6 +148,15 @@ class Life(unittest.TestCase):
 
         run(2, rank)
 
+    def test_it_is_freed_behind_calls_whose_works_are_gone(self) -> None:
+        def rank(comm: tributary.Communicator) -> None:
+            memory = Symmetric.of(comm, floats(7))
+            comm.allreduce(memory)
+            comm.wait()
+            memory.free()
+
+        run(2, rank)
+
     def test_it_outlives_a_close(self) -> None:
         def rank(comm: tributary.Communicator) -> Symmetric:
             memory = Symmetric.of(comm, floats(comm.rank, 7))

@@ -27,7 +27,7 @@ pub enum CommState {
     /// The same, but releasing the resources waits for something outside the library, for instance
     /// `"3 live CUDA graphs that captured its calls, for 12.3 s"`.
     Parked(String),
-    /// The backend has released everything, after an abort or in good order.
+    /// The backend has released everything but symmetric memory, after an abort or in good order.
     Reclaimed,
 }
 

@@ -22,8 +22,8 @@ use crate::work::Failed;
 /// the device of each rank reads and writes that of all others where it lies, at the addresses that
 /// [`peer`](Symmetric::peer) gives.
 ///
-/// A [`Scope`](crate::Scope) takes it wherever it takes a buffer, and
-/// [`copy`](crate::Scope::copy) gets values in and out. Allreduces may ask for
+/// A [`Scope`](crate::Scope) takes it as what a collective reads or writes on every rank, but cannot
+/// [`hold`](crate::Scope::hold) it, and [`copy`](crate::Scope::copy) gets values in and out. Allreduces may ask for
 /// [`Variant::Symmetric`](crate::Variant::Symmetric): the header says which of them that makes faster.
 ///
 /// ```
@@ -175,8 +175,8 @@ impl<T: Element> Symmetric<T> {
     }
 
     /// Returns the address of this rank's first element, aligned to 256 bytes. Who uses it sees to it that
-    /// no call does meanwhile, and that the memory is there: that the communicator has not been dropped. An
-    /// abort leaves it there.
+    /// no call does meanwhile, and that the memory is there: that it has not been freed, nor the communicator
+    /// dropped. An abort leaves it there.
     pub fn as_ptr(&self) -> *mut T {
         self.data.as_ptr()
     }
@@ -193,6 +193,12 @@ impl<T: Element> Symmetric<T> {
             .shared
             .call(|comm| unsafe { sys::trib_symmetric_query(&mut out, comm, data, bytes, rank) });
         found.unwrap_or_else(|| Err(gone()))?;
+        if out.is_null() {
+            return Err(Error::new(
+                sys::TRIB_ERR_INVALID_USAGE,
+                format!("Symmetric::peer: {self:?} was freed"),
+            ));
+        }
         Ok(out.cast())
     }
 

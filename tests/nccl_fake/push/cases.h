@@ -17,6 +17,7 @@ void push_symmetric(void);
 void pull_streams(void);
 void pull_absent(void);
 void pull_ends(void);
+void push_symmetric_kept(void);
 void push_kept(void);
 void pull_kept(void);
 void push_graphs_kept(void);

@@ -23,5 +23,6 @@ int main(void)
     push_kept();
     pull_kept();
     push_graphs_kept();
+    push_symmetric_kept();
     return check_finish("nccl_push_test");
 }

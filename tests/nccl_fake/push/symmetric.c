@@ -4,7 +4,7 @@
 #include "tests/nccl_fake/push/cases.h"
 #include "tests/nccl_fake/push/large.h"
 
-enum { RANKS = 2, MOST_CALLS = 64 };
+enum { RANKS = 2, MOST_CALLS = 64, KEPT_MAPPINGS = 3 /* of one rank: made, reserved, mapped */ };
 
 /* What each rank gets of one allocation. */
 struct allocation {
@@ -210,6 +210,32 @@ static void interrupted(void)
     push_end();
 }
 
+/* A rank's list still has to write its tensors when all of them are destroyed: nobody knows when it will. */
+static void list_left(void)
+{
+    struct push_ranks ranks;
+    struct allocation all;
+    struct fake_held held;
+    push_begin("a list of symmetric memory that outlives the communicator");
+    if (large_open(&ranks, RANKS, LARGE_ROOM) && CHECK(allocate(&all, &ranks, LARGE_BYTES))) {
+        trib_abort *handle = NULL;
+        const trib_tensor tensor = {all.data[0], PUSH_N, TRIB_F32, 0};
+        CHECK_OK(trib_comm_abort_handle(&handle, ranks.comms[0]));
+        fake_hold_stream(&held, ranks.streams[0]);
+        CHECK_OK(trib_allreduce_list(ranks.comms[0], &tensor, 1, TRIB_SUM, ranks.streams[0]));
+        CHECK_OK(trib_abort_raise(handle, "a test"));
+        trib_abort_release(handle);
+        for (int rank = 0; rank < RANKS; rank++)
+            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
+        fake_release_stream(&held);
+        push_drop(&ranks);
+        memset(all.data[0], 1, LARGE_BYTES);
+    }
+    CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
+    push_keep(KEPT_MAPPINGS, 0);
+    push_end();
+}
+
 static void allocate_or_free(int rank, int size, void *argument)
 {
     struct allocation *all = argument;
@@ -234,6 +260,11 @@ static void differ(void)
         push_close(&ranks);
     }
     push_end();
+}
+
+void push_symmetric_kept(void)
+{
+    list_left();
 }
 
 void push_symmetric(void)
