@@ -127,10 +127,10 @@
  *  you have given to a pool of your own while a call or a graph has memory of it. With less `peer_bytes`
  *  nothing is opened. A buffer that neither cudaMalloc made, nor a pool that all these GPUs have access
  *  to, on any rank, sends the call through memory of the library instead: slower than NCCL, from some
- *  MiB on, at worst half as fast (trib_counters.staged_calls); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. At most two
- *  communicators on a GPU have this, and others have half the room for small calls all the same. When a
- *  rank's call has ended, after an abort as well, no other rank accesses its buffers any more; an abort
- *  waits until what has begun to is done.
+ *  MiB on, at worst half as fast (trib_counters.staged_calls counts them); TRIB_VARIANT_NCCL asks for
+ *  NCCL. Symmetric memory will do. At most two communicators on a GPU have this, and others have half the
+ *  room for small calls all the same. When a rank's call has ended, after an abort as well, no other rank
+ *  accesses its buffers any more; an abort waits until what has begun to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph

@@ -12,8 +12,7 @@ struct tri_making {
     struct trib_comm *comm;
     int operation; /* that makes it, */
     uint64_t deadline_ns;
-    trib_stream
-        stream; /* of the operation alone: the default one may wait for work of the caller's */
+    trib_stream stream; /* the operation's own: the default one may wait for the caller's work */
 };
 
 /* If it fails, the communicator ends, as by tri_making_fail. */

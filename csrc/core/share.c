@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#include "csrc/base/descriptor.h"
 #include "csrc/base/log.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
@@ -34,9 +33,7 @@ static trib_status allocate(struct sharing *self)
     for (int32_t rank = 0; rank < self->comm->size; rank++)
         self->offers[rank] = self->steps.votes[rank].said;
     TRI_TRY(self->ops->allocate(self->comm->transport, self->offers, &fd));
-    const trib_status status = tri_steps_send_fd(&self->steps, fd);
-    tri_descriptor_close(&fd);
-    return status;
+    return tri_steps_send_fd(&self->steps, fd);
 }
 
 static trib_status map(struct sharing *self)

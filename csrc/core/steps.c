@@ -82,10 +82,12 @@ trib_status tri_steps_vote(struct tri_steps *steps, trib_status own)
 trib_status tri_steps_send_fd(const struct tri_steps *steps, int fd)
 {
     const struct trib_comm *comm = steps->making->comm;
-    for (int32_t rank = 0; rank < comm->size; rank++)
+    trib_status status = TRIB_OK;
+    for (int32_t rank = 0; rank < comm->size && fd >= 0 && status == TRIB_OK; rank++)
         if (rank != comm->rank)
-            TRI_TRY(tri_remote_send_fd(comm->remote, rank, fd, comm->votes + 1));
-    return TRIB_OK;
+            status = tri_remote_send_fd(comm->remote, rank, fd, comm->votes + 1);
+    tri_descriptor_close(&fd);
+    return status;
 }
 
 /* It is on its way. What ends the communicator, a death or an abort, ends the wait as well. Looks at the

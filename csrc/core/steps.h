@@ -3,7 +3,6 @@
 #ifndef TRI_CORE_STEPS_H
 #define TRI_CORE_STEPS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "csrc/core/making.h"
@@ -33,10 +32,11 @@ void tri_steps_end(struct tri_steps *steps);
  * not, with a detail that names it. If the communicator has ended, steps->failed is -1. */
 trib_status tri_steps_vote(struct tri_steps *steps, trib_status own);
 
-/* For steps of ranks that are each in a process of its own, on one host. Send a copy of `fd` to all; they take
- * it in the next step. */
+/* For steps of ranks that are each in a process of its own, on one host. Send `fd` to all, who take it in the
+ * next step, and close it; -1: there is none. */
 trib_status tri_steps_send_fd(const struct tri_steps *steps, int fd);
-/* Wait for what all others have sent in the last step: steps->fds. What ends the communicator ends the wait as well. */
+/* Wait for what all others have sent in the last step: steps->fds. What ends the communicator ends the wait
+ * as well. */
 trib_status tri_steps_take_fds(struct tri_steps *steps);
 void tri_steps_close_fds(struct tri_steps *steps);
 

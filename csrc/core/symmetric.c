@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/descriptor.h"
 #include "csrc/base/log.h"
 #include "csrc/core/all_ranks.h"
 #include "csrc/core/issue.h"
@@ -131,10 +130,7 @@ static trib_status allocate(struct request *request)
     int fd = -1;
     TRI_TRY(request->ops->alloc(comm->transport, request->memory, &fd));
     request->steps.said.words[0] = (uint64_t)(uintptr_t)request->memory->of[comm->rank].here;
-    const trib_status status =
-        request->elsewhere ? tri_steps_send_fd(&request->steps, fd) : TRIB_OK;
-    tri_descriptor_close(&fd);
-    return status;
+    return tri_steps_send_fd(&request->steps, fd);
 }
 
 /* All ranks are in this process: each knows the others' by its address. */

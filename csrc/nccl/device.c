@@ -225,6 +225,19 @@ void tri_nccl_restore_capture(enum cudaStreamCaptureMode before)
     (void)cudaThreadExchangeStreamCaptureMode(&before);
 }
 
+trib_status tri_nccl_visit_begin(struct tri_nccl_visit *visit, int32_t device)
+{
+    TRI_TRY(tri_nccl_push_device(&visit->guard, device));
+    visit->before = tri_nccl_relax_capture();
+    return TRIB_OK;
+}
+
+void tri_nccl_visit_end(const struct tri_nccl_visit *visit)
+{
+    tri_nccl_restore_capture(visit->before);
+    tri_nccl_pop_device(&visit->guard);
+}
+
 cudaError_t tri_nccl_relaxed_stream_query(cudaStream_t stream)
 {
     const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();

@@ -90,6 +90,14 @@ void tri_nccl_pop_device(const struct tri_nccl_device_guard *guard);
 enum cudaStreamCaptureMode tri_nccl_relax_capture(void);
 void tri_nccl_restore_capture(enum cudaStreamCaptureMode before);
 
+/* Both: a device is current, and no capture is disturbed. After a failure there is nothing to end. */
+struct tri_nccl_visit {
+    struct tri_nccl_device_guard guard;
+    enum cudaStreamCaptureMode before;
+};
+trib_status tri_nccl_visit_begin(struct tri_nccl_visit *visit, int32_t device);
+void tri_nccl_visit_end(const struct tri_nccl_visit *visit);
+
 /* Is the stream in capture, as far as the driver tells? Needs no current device, and invalidates
  * nothing. */
 bool tri_nccl_in_capture(CUstream stream);

@@ -11,13 +11,11 @@
 
 trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
 {
-    struct tri_nccl_device_guard guard;
-    TRI_TRY(tri_nccl_push_device(&guard, device));
+    struct tri_nccl_visit visit;
+    TRI_TRY(tri_nccl_visit_begin(&visit, device));
     /* 0 bytes still get a pointer of their own. cudaMalloc aligns to 256. */
-    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
-    tri_nccl_restore_capture(before);
-    tri_nccl_pop_device(&guard);
+    tri_nccl_visit_end(&visit);
     if (error == cudaSuccess)
         return TRIB_OK;
     char operation[64];
@@ -27,12 +25,10 @@ trib_status tri_nccl_alloc(int32_t device, void **out, size_t bytes)
 
 trib_status tri_nccl_free(int32_t device, void *data)
 {
-    struct tri_nccl_device_guard guard;
-    TRI_TRY(tri_nccl_push_device(&guard, device));
-    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
+    struct tri_nccl_visit visit;
+    TRI_TRY(tri_nccl_visit_begin(&visit, device));
     cudaError_t error = cudaFree(data);
-    tri_nccl_restore_capture(before);
-    tri_nccl_pop_device(&guard);
+    tri_nccl_visit_end(&visit);
     if (error == cudaSuccess)
         return TRIB_OK;
     if (error != cudaErrorInvalidValue)

@@ -23,8 +23,8 @@ trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n);
 extern const struct tri_share_ops tri_nccl_push_share;
 
 /* Wait for the queued calls of all ranks of `local`, if they have it or symmetric memory; then free it, or
- * keep its memory for ever (local->kept), if CUDA does not tell that they have ended. The communicator was aborted, or its calls have
- * ended, and no graph repeats them. */
+ * keep its memory for ever (local->kept), if CUDA does not tell that they have ended. The communicator was
+ * aborted, or its calls have ended, and no graph repeats them. */
 void tri_nccl_push_free(struct tri_nccl_local *local);
 
 /* Has the user told NCCL that devices do not reach each other (NCCL_P2P_DISABLE)? Then it is so here, too. */

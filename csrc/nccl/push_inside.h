@@ -112,7 +112,8 @@ void tri_nccl_push_log(const struct tri_nccl_push *push);
 /* ----------------------------------------------------------------------------------- push_trial.c */
 
 /* One allreduce of all ranks in each lane, by `launch` with `of`, of what the trial has in `own`: some
- * drivers report that devices reach each other, and lose what they write. NULL, or what went wrong. No kernel of this process runs any more then. */
+ * drivers report that devices reach each other, and lose what they write. NULL, or what went wrong. No
+ * kernel of this process runs any more then. */
 const char *tri_nccl_push_try(const struct tri_nccl_push *push,
                               const struct tri_nccl_push_ranks *ranks, tri_nccl_launch *launch,
                               const void *of, uint32_t *abort_flag);

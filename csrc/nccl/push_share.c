@@ -85,9 +85,8 @@ static trib_status offer(struct tri_transport *transport, struct tri_words *out)
 /* A step, with the rank's device current and no capture disturbed. */
 struct step {
     struct tri_transport *transport;
-    struct tri_nccl_device_guard guard;
+    struct tri_nccl_visit visit;
     struct tri_nccl_push_ranks ranks; /* this one alone is here */
-    enum cudaStreamCaptureMode before;
 };
 
 /* Registered with the abort state, so that nothing is freed meanwhile. */
@@ -97,25 +96,23 @@ static trib_status begin(struct step *step, struct tri_transport *transport)
     *step = (struct step){.transport = transport};
     if (!tri_abort_register(state))
         return tri_abort_status(state);
-    const trib_status status = tri_nccl_push_device(&step->guard, transport->device);
+    const trib_status status = tri_nccl_visit_begin(&step->visit, transport->device);
     if (status != TRIB_OK) {
         tri_abort_unregister(state);
         return status;
     }
     step->ranks.of[transport->rank] = transport;
     step->ranks.devices[transport->rank] = transport->device;
-    step->ranks.guard = &step->guard;
-    step->before = tri_nccl_relax_capture();
+    step->ranks.guard = &step->visit.guard;
     return TRIB_OK;
 }
 
 /* `why`: what went wrong, or NULL. */
 static trib_status end(struct step *step, const char *why)
 {
-    tri_nccl_restore_capture(step->before);
     if (why != NULL)
         (void)cudaGetLastError();
-    tri_nccl_pop_device(&step->guard);
+    tri_nccl_visit_end(&step->visit);
     tri_abort_unregister(step->transport->local->state);
     return why == NULL ? TRIB_OK : tri_fail(TRIB_ERR_UNSUPPORTED, "%s", why);
 }
@@ -231,16 +228,14 @@ static trib_status try(struct tri_transport *transport)
 
 static void drop(struct tri_transport *transport)
 {
-    struct tri_nccl_device_guard guard;
+    struct tri_nccl_visit visit;
     struct tri_nccl_push *push = transport->sharing;
     if (push == NULL)
         return;
-    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
-    if (tri_nccl_push_device(&guard, transport->device) == TRIB_OK) {
+    if (tri_nccl_visit_begin(&visit, transport->device) == TRIB_OK) {
         tri_nccl_push_release(push);
-        tri_nccl_pop_device(&guard);
+        tri_nccl_visit_end(&visit);
     }
-    tri_nccl_restore_capture(before);
     free(push);
     transport->sharing = NULL;
 }

@@ -12,26 +12,11 @@
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
 
-/* With the rank's device current, and no capture disturbed. */
-struct work {
-    struct tri_nccl_device_guard guard;
-    enum cudaStreamCaptureMode before;
-};
-
-static trib_status begin(struct work *work, const struct tri_transport *transport)
+static void end(const struct tri_nccl_visit *visit, bool good)
 {
-    const trib_status status = tri_nccl_push_device(&work->guard, transport->device);
-    if (status == TRIB_OK)
-        work->before = tri_nccl_relax_capture();
-    return status;
-}
-
-static void end(struct work *work, bool good)
-{
-    tri_nccl_restore_capture(work->before);
     if (!good)
         (void)cudaGetLastError(); /* which is reported */
-    tri_nccl_pop_device(&work->guard);
+    tri_nccl_visit_end(visit);
 }
 
 static trib_status fail(const struct tri_transport *transport, size_t bytes, const char *why)
@@ -118,16 +103,16 @@ static cudaError_t clear(const struct tri_nccl_peer_memory *part,
 
 static trib_status alloc(struct tri_transport *transport, struct tri_symmetric *memory, int *out_fd)
 {
-    struct work work;
+    struct tri_nccl_visit visit;
     struct tri_nccl_peer_memory part;
     *out_fd = -1;
-    TRI_TRY(begin(&work, transport));
+    TRI_TRY(tri_nccl_visit_begin(&visit, transport->device));
     memory->mapped = tri_round_up(memory->bytes, granularity_of(transport));
     const bool made = create(&part, transport, memory->mapped, out_fd) == CUDA_SUCCESS;
     if (made)
         set_part(memory, transport->rank, &part);
     const cudaError_t cleared = made ? clear(&part, transport) : cudaSuccess;
-    end(&work, made && cleared == cudaSuccess);
+    end(&visit, made && cleared == cudaSuccess);
     if (!made)
         return fail(transport, memory->bytes, "the driver has none");
     if (cleared == cudaSuccess)
@@ -139,9 +124,9 @@ static trib_status alloc(struct tri_transport *transport, struct tri_symmetric *
 static trib_status map(struct tri_transport *transport, struct tri_symmetric *memory,
                        const int *fds)
 {
-    struct work work;
+    struct tri_nccl_visit visit;
     CUresult result = CUDA_SUCCESS;
-    TRI_TRY(begin(&work, transport));
+    TRI_TRY(tri_nccl_visit_begin(&visit, transport->device));
     for (int32_t rank = 0; rank < memory->size && result == CUDA_SUCCESS; rank++) {
         struct tri_nccl_peer_memory part;
         if (rank == transport->rank)
@@ -150,7 +135,7 @@ static trib_status map(struct tri_transport *transport, struct tri_symmetric *me
         if (result == CUDA_SUCCESS)
             set_part(memory, rank, &part);
     }
-    end(&work, result == CUDA_SUCCESS);
+    end(&visit, result == CUDA_SUCCESS);
     return result == CUDA_SUCCESS
                ? TRIB_OK
                : fail(transport, memory->bytes, "the driver maps no memory of other processes");
@@ -158,25 +143,25 @@ static trib_status map(struct tri_transport *transport, struct tri_symmetric *me
 
 static void release(struct tri_transport *transport, struct tri_symmetric *memory)
 {
-    struct work work;
-    if (begin(&work, transport) != TRIB_OK)
+    struct tri_nccl_visit visit;
+    if (tri_nccl_visit_begin(&visit, transport->device) != TRIB_OK)
         return; /* CUDA is over, and so is the memory */
     for (int32_t rank = 0; rank < memory->size; rank++) {
         struct tri_nccl_peer_memory part = part_of(memory, rank);
         if (part.handle != 0) /* what other ranks of this process have, they free */
             tri_nccl_peer_free(&part);
     }
-    end(&work, true);
+    end(&visit, true);
 }
 
 /* ---------------------------------------------------------------------------------- pull's memory */
 
 /* NULL, or why there is no pull. */
 static const char *make_pull(struct tri_transport *transport, const struct tri_symmetric *memory,
-                             struct work *work)
+                             struct tri_nccl_visit *visit)
 {
     struct tri_nccl_push *push = transport->local->push;
-    struct tri_nccl_push_ranks ranks = {.guard = &work->guard};
+    struct tri_nccl_push_ranks ranks = {.guard = &visit->guard};
     struct tri_nccl_peer_memory parts[TRI_PUSH_RANKS];
     void *flag = NULL;
     for (int32_t rank = 0; rank < memory->size; rank++)
@@ -192,10 +177,10 @@ static const char *make_pull(struct tri_transport *transport, const struct tri_s
 
 static trib_status try_wanted(struct tri_transport *transport, struct tri_symmetric *memory)
 {
-    struct work work;
-    TRI_TRY(begin(&work, transport));
-    const char *why = make_pull(transport, memory, &work);
-    end(&work, why == NULL);
+    struct tri_nccl_visit visit;
+    TRI_TRY(tri_nccl_visit_begin(&visit, transport->device));
+    const char *why = make_pull(transport, memory, &visit);
+    end(&visit, why == NULL);
     return why == NULL ? TRIB_OK : tri_fail(TRIB_ERR_UNSUPPORTED, "%s", why);
 }
 

@@ -1,8 +1,8 @@
 //! The memory of a tensor, whoever made it.
 //!
-//! This package's own is known. Otherwise three protocols, in this order: the buffer protocol (numpy, bytearray, array, ctypes), which
-//! says what is read-only; DLPack (torch, JAX, CuPy), which knows bf16 and streams;
-//! `__cuda_array_interface__` (Numba). A view keeps the memory alive.
+//! This package's own is known. Otherwise three protocols, in this order: the buffer protocol (numpy,
+//! bytearray, array, ctypes), which says what is read-only; DLPack (torch, JAX, CuPy), which knows bf16 and
+//! streams; `__cuda_array_interface__` (Numba). A view keeps the memory alive.
 
 use std::ffi::{c_void, CStr};
 
