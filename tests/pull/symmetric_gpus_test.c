@@ -175,14 +175,15 @@ static void run_forsaken(int index, int n, void *argument)
         return;
     CHECK_OK(trib_comm_wait(r.comm, r.stream, PLENTY_MS));
     CHECK_OK(trib_comm_abort_handle(&handle, r.comm));
+    children_meet(&shared->met, n); /* nobody waits for an earlier call any more */
     if (index != 0)
-        children_meet(&shared->met, n);
+        children_meet(&shared->met, 2 * n);
     (void)trib_allreduce_with(r.comm, s.send, s.recv, LARGE, TRIB_U32, TRIB_SUM, &options,
                               r.stream);
     if (index == 0) {
         CHECK_OK(trib_abort_raise(handle, "a test"));
         MUST(cudaStreamSynchronize(r.stream));
-        children_meet(&shared->met, n);
+        children_meet(&shared->met, 2 * n);
     }
     while (cudaStreamQuery(r.stream) == cudaErrorNotReady)
         continue;
