@@ -1,6 +1,7 @@
 /* Pull beside NCCL: microseconds of one middle or large f32 allreduce, a thread for each GPU of this
  * process, in bursts from the host and as a graph. Sums out of place; maxima in place, which stay as they
- * are from call to call. Every element of one result of each side and size is checked. */
+ * are from call to call. Beside them, only here, sums that every rank adds to the results of all (remote.h).
+ * Every element of one result of each side and size is checked. */
 #define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "benches/burst.h"
 #include "benches/collective.h"
 #include "benches/cuda_device.h"
+#include "benches/remote.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/conformance/cuda_peers.h"
 
@@ -24,9 +26,11 @@ struct benched {
     struct tri_pull call;                       /* but for `here`, `count`, `op` and `way` */
     struct bench_call apart[TRI_PULL_RANKS];    /* sums */
     struct bench_call in_place[TRI_PULL_RANKS]; /* maxima */
-    size_t most;                                /* bytes of a buffer */
-    int side;                                   /* that is checked */
-    size_t wrong[TRI_PULL_RANKS];               /* by it */
+    uint32_t *signal[TRI_PULL_RANKS];           /* an element, of a call that is a barrier */
+    uint32_t *locks[TRI_PULL_RANKS];
+    size_t most;                  /* bytes of a buffer */
+    int side;                     /* that is checked */
+    size_t wrong[TRI_PULL_RANKS]; /* by it */
 };
 
 /* ---- the sides */
@@ -69,6 +73,43 @@ static void staged(const struct bench *bench, int rank, void *argument)
     pull(bench, rank, b, &b->apart[rank], TRI_PULL_ONE_SHOT, rank != 0);
 }
 
+static void barrier(const struct bench *bench, int rank, const struct benched *b)
+{
+    const struct bench_call call = {
+        .send = b->signal[rank], .recv = b->signal[rank], .count = 1, .op = TRIB_MAX};
+    pull(bench, rank, b, &call, TRI_PULL_TWO_SHOT, true);
+}
+
+/* Into zeros, and between barriers. */
+static void add_remotely(const struct bench *bench, int rank, const struct benched *b, bool locked)
+{
+    struct bench_remote call = {.send = b->apart[rank].send,
+                                .count = b->apart[rank].count,
+                                .size = bench->ranks,
+                                .rank = rank,
+                                .locked = locked};
+    for (int r = 0; r < bench->ranks; r++) {
+        call.recv[r] = b->apart[r].recv;
+        call.locks[r] = b->locks[r];
+    }
+    bench_set_device(rank);
+    MUST(cudaMemsetAsync(call.recv[rank], 0, call.count * sizeof(float), bench->stream[rank]));
+    barrier(bench, rank, b);
+    if (!bench_remote_add(&call, bench->stream[rank]))
+        MUST(cudaGetLastError());
+    barrier(bench, rank, b);
+}
+
+static void atomic(const struct bench *bench, int rank, void *argument)
+{
+    add_remotely(bench, rank, argument, false);
+}
+
+static void spinlock(const struct bench *bench, int rank, void *argument)
+{
+    add_remotely(bench, rank, argument, true);
+}
+
 static void nccl(const struct bench *bench, int rank, void *argument)
 {
     bench->peer->run(bench, rank, ((const struct benched *)argument)->apart);
@@ -79,11 +120,11 @@ static void nccl_in_place(const struct bench *bench, int rank, void *argument)
     bench->peer->run(bench, rank, ((const struct benched *)argument)->in_place);
 }
 
-enum { APART = 3, SIDES = 6 };
-static const bench_body sides[SIDES] = {one_shot,          two_shot, nccl,
-                                        two_shot_in_place, staged,   nccl_in_place};
-static const char *const names[SIDES] = {"one shot",          "two shot", "NCCL",
-                                         "two shot in place", "staged",   "NCCL in place"};
+enum { AT_ONCE = 3, SIDES = 8 };
+static const bench_body sides[SIDES] = {one_shot, two_shot,      nccl,   two_shot_in_place,
+                                        staged,   nccl_in_place, atomic, spinlock};
+static const char *const names[SIDES] = {"one shot", "two shot",      "NCCL",   "two shot in place",
+                                         "staged",   "NCCL in place", "atomic", "spinlock"};
 
 /* ---- one size */
 
@@ -155,11 +196,12 @@ static size_t bench_size(const struct bench *bench, struct benched *b, size_t by
     size_t all = 0;
     for (int rank = 0; rank < bench->ranks; rank++)
         b->apart[rank].count = b->in_place[rank].count = bytes / sizeof(float);
-    for (int first = 0; first < SIDES; first += APART) {
+    for (int first = 0; first < SIDES; first += AT_ONCE) {
+        const int n = SIDES - first < AT_ONCE ? SIDES - first : AT_ONCE;
         burst.way = BENCH_EAGER;
-        bench_time_bursts(bench, &burst, sides + first, APART, b, eager + first);
+        bench_time_bursts(bench, &burst, sides + first, n, b, eager + first);
         burst.way = BENCH_GRAPH;
-        bench_time_bursts(bench, &burst, sides + first, APART, b, graph + first);
+        bench_time_bursts(bench, &burst, sides + first, n, b, graph + first);
     }
     for (int side = 0; side < SIDES; side++) {
         const size_t wrong = check_side(bench, b, side);
@@ -201,7 +243,11 @@ static void open_rank(const struct bench *bench, struct benched *b, int rank)
     free(input);
     b->call.control[rank] = peers_alloc(rank, sizeof *b->call.control[rank]);
     b->call.scratch[rank] = peers_alloc(rank, SCRATCH);
+    b->signal[rank] = peers_alloc(rank, sizeof *b->signal[rank]);
+    b->locks[rank] = peers_alloc(rank, BENCH_LOCKS * sizeof *b->locks[rank]);
     MUST(cudaMemset(b->call.control[rank], 0, sizeof *b->call.control[rank]));
+    MUST(cudaMemset(b->locks[rank], 0, BENCH_LOCKS * sizeof *b->locks[rank]));
+    MUST(cudaMemset(b->signal[rank], 0, sizeof *b->signal[rank]));
     MUST(cudaDeviceSynchronize());
     tri_kernels_cuda.preload();
 }
@@ -214,6 +260,8 @@ static void close_rank(struct benched *b, int rank)
     MUST(cudaFree(b->in_place[rank].send));
     MUST(cudaFree(b->call.control[rank]));
     MUST(cudaFree(b->call.scratch[rank]));
+    MUST(cudaFree(b->signal[rank]));
+    MUST(cudaFree(b->locks[rank]));
 }
 
 static void open_all(struct bench *bench, struct benched *b, int size, int blocks)

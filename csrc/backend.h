@@ -28,7 +28,8 @@
 #include "tributary.h"
 
 /* The kinds of call. A backend must have allreduce, broadcast, reduce, allgather, reduce_scatter,
- * send and recv. Core composes the barrier of an allreduce where it is not in `native`. */
+ * send and recv. Core composes the barrier of an allreduce, and alltoall of messages, where they are not in
+ * `native`. */
 enum tri_kind {
     TRI_ALLREDUCE,
     TRI_BROADCAST,
@@ -37,7 +38,8 @@ enum tri_kind {
     TRI_REDUCE_SCATTER,
     TRI_SEND,
     TRI_RECV,
-    TRI_BARRIER, /* no buffers */
+    TRI_BARRIER,  /* no buffers */
+    TRI_ALLTOALL, /* never in place */
     TRI_KINDS
 };
 

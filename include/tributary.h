@@ -93,10 +93,10 @@
  *
  *  PEERS (nccl).  If all ranks of a communicator, 2 to 8, are on GPUs of one host that reach each other's
  *  memory, and all in one process or each in a process of its own, kernels of the library serve small
- *  allreduces, reduce_scatters, allgathers and broadcasts, and so lists, averages and the barrier: each
- *  rank stores its part straight into memory of its peers. A larger allreduce is divided: each rank stores
- *  one share into the memory of each peer, and each peer reduces its share and stores the result into
- *  that of all. They serve up to so many bytes, by default:
+ *  allreduces, reduce_scatters, allgathers, alltoalls and broadcasts, and so lists, averages and the
+ *  barrier: each rank stores its part straight into memory of its peers. A larger allreduce is divided:
+ *  each rank stores one share into the memory of each peer, and each peer reduces its share and stores the
+ *  result into that of all. They serve up to so many bytes, by default:
  *
  *    GPUs                 allreduce, in one process   a process each   reduce_scatter, to each rank
  *    2, over NVLink       1 MiB                       2 MiB            as an allreduce
@@ -104,11 +104,11 @@
  *    5 to 8, over NVLink  512 KiB                     512 KiB          256 KiB, to all ranks together
  *    over PCI Express     64 KiB                      64 KiB           64 KiB, as above
  *
- *  For f64 and integers it is half of that, and for an allgather or a broadcast half of what a
- *  reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 8 MiB where
- *  larger allreduces are served (see below); an allreduce takes eight times its bytes of it. With more
- *  than the default 2 GPUs go up to 2 MiB, and allreduces of 3 or 4 up to 8 MiB; with less there may be
- *  room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
+ *  For f64 and integers it is half of that, and for an allgather, an alltoall (to each rank) or a broadcast
+ *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 8
+ *  MiB where larger calls are served (see below); an allreduce takes eight times its bytes of it. With
+ *  more than the default 2 GPUs go up to 2 MiB, and allreduces of 3 or 4 up to 8 MiB; with less there may
+ *  be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
  *  scaled calls, several in one batch, sends and receives, and communicators that were adopted, or
  *  split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
  *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is
@@ -121,16 +121,19 @@
  *
  *  With 2 to 4 GPUs in one process, over NVLink, and 16 MiB or more of `peer_bytes`, larger allreduces do
  *  not reach NCCL either, up to 256 MiB with 2 GPUs, 64 MiB with 3, 16 MiB with 4: each rank reduces its
- *  share of the elements, which it reads and writes where all ranks have them. For that the GPUs are
- *  given access to each other's memory (cudaDeviceEnablePeerAccess) and default pools
- *  (cudaMemPoolSetAccess), which stays as long as the process: do not disable it, nor the access that
- *  you have given to a pool of your own while a call or a graph has memory of it. With less `peer_bytes`
- *  nothing is opened. A buffer that neither cudaMalloc made, nor a pool that all these GPUs have access
- *  to, on any rank, sends the call through memory of the library instead: slower than NCCL, from some
- *  MiB on, at worst half as fast (trib_counters.staged_calls counts them); TRIB_VARIANT_NCCL asks for
- *  NCCL. Symmetric memory will do. At most two communicators on a GPU have this, and others have half the
- *  room for small calls all the same. When a rank's call has ended, after an abort as well, no other rank
- *  accesses its buffers any more; an abort waits until what has begun to is done.
+ *  share of the elements, which it reads and writes where all ranks have them. With 2 GPUs nor do larger
+ *  reduce_scatters, allgathers and alltoalls, up to 256 MiB of the longer buffer, and broadcasts, from 1 to 64
+ *  MiB: each rank reads what it needs where the others have it. For that the GPUs are given access to each
+ *  other's memory (cudaDeviceEnablePeerAccess) and default pools (cudaMemPoolSetAccess), which stays as
+ *  long as the process: do not disable it, nor the access that you have given to a pool of your own while a
+ *  call or a graph has memory of it. With less `peer_bytes` nothing is opened. A buffer that the others
+ *  access, `send` and of an allreduce `recv`, and that neither cudaMalloc made, nor a pool that all these
+ *  GPUs have access to, on any rank, sends the call through memory of the library instead: slower than
+ *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them);
+ *  TRIB_VARIANT_NCCL asks for NCCL in an allreduce. Symmetric memory will do. At most two communicators on
+ *  a GPU have this, and others have half the room for small calls all the same. When a rank's call has
+ *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
+ *  has begun to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph
@@ -517,7 +520,7 @@ typedef struct trib_options {
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
                                  *   rank, see PEERS; 0: 16 MiB, with less of which there are none
-                                 *   for large allreduces; TRIB_NO_PEERS: NCCL serves all calls.
+                                 *   for large calls; TRIB_NO_PEERS: NCCL serves all calls.
                                  *   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}

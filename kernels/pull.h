@@ -1,5 +1,5 @@
-/* Pull: allreduces of large buffers among ranks of one host that map each other's memory. A part of
- * seam 2, beside push.h.
+/* Pull: allreduce, reduce_scatter, allgather, broadcast and alltoall of large buffers among ranks of one host
+ * that map each other's memory. A part of seam 2, beside push.h.
  *
  * A rank reads the parts of its peers where they lie. Which buffers a call uses travels in its first
  * barrier, so a call takes pointers that no peer has heard of, and a graph may replay it. Each peer is told
@@ -23,10 +23,11 @@
  *   2. the elements, in one of three ways. All blocks of all ranks know the same pointers, so they
  *      choose alike.
  *        staged     if any rank's pointers are NULL. A block has a part of each rank's scratch, two
- *                   halves of it. Piece by piece of its elements: its own send into a half, a barrier,
- *                   then that half of all ranks is reduced into its own recv; then the other half.
- *        one shot   if the call says so: send of all ranks is reduced into its own recv. Every rank makes
- *                   all of the result. No rank is in place.
+ *                   halves of it. Piece by piece of a block: of its own send into a half, of each block if
+ *                   there are blocks, a barrier, then of that half of all ranks it makes the piece of its own
+ *                   recv; then the other half.
+ *        one shot   if the call says so, or is no allreduce: each rank reads send of all ranks, or what of it
+ *                   its result needs, and makes all of its own recv. In an allreduce no rank is in place.
  *        two shot   otherwise: the elements are divided over the ranks. Whoever owns an element reduces
  *                   send of all ranks into recv of all ranks. Any rank may be in place.
  *      Elements are folded in rank order, by the operations of push: the same bits on all ranks, and
@@ -39,6 +40,8 @@
  *   or to the last barrier of the last call that had a block b, after it had read the pointers of that
  *   call. So pointers are read before they are overwritten; and they are what belongs to the turn that p
  *   waits for, because they are stored before it and released with it.
+ *   In place, one shot. In a reduce_scatter recv is the block of its own send that no peer reads; in an allgather
+ *   send is the block of its own recv that it does not write, and so is all of send of a root in a broadcast.
  *   Reading. A rank's block comes to the first barrier when its kernel runs, so what was queued before
  *   the call has made its send, and nobody uses its recv. Its twins access both only then.
  *   Two shot. An element has one owner, and nobody else reads its send or writes its recv, on any rank. The
@@ -66,8 +69,9 @@
  *     have one address on all devices, and send and recv, too, if they are mapped.
  *   - Devices have atomic operations on each other's memory, as over NVLink.
  *   - Calls of one rank are ordered as push.h says. Calls of no elements do not count.
- *   - Every rank makes the same calls in the same order: count, dtype, op, way, blocks, scratch_bytes, and
- *     devices that have as many multiprocessors and as many ranks. So twins exist. Pointers may differ.
+ *   - Every rank makes the same calls in the same order: kind, root, count, dtype, op, way, blocks,
+ *     scratch_bytes, and devices that have as many multiprocessors and as many ranks. So twins exist.
+ *     Pointers may differ.
  *   - All blocks of a call run at once.
  *
  * After an abort, or when a rank has waited for longer than it may, calls end without a result and leave
@@ -90,7 +94,16 @@ enum {
     TRI_PULL_UNIT = 16               /* bytes that one thread moves at a time */
 };
 
-/* How elements go if all buffers are mapped. */
+/* The collective. A copy (the last three) is one of bytes: its dtype is TRIB_U8, and its op is ignored. */
+enum tri_pull_kind {
+    TRI_PULL_ALLREDUCE,
+    TRI_PULL_REDUCE_SCATTER, /* send has a block of `count` elements for each rank */
+    TRI_PULL_ALLGATHER,      /* recv has one of each rank */
+    TRI_PULL_BROADCAST,
+    TRI_PULL_ALLTOALL /* both have blocks; never in place */
+};
+
+/* How elements of an allreduce go if all buffers are mapped. Other kinds go one shot. */
 enum tri_pull_way { TRI_PULL_ONE_SHOT, TRI_PULL_TWO_SHOT };
 
 /* What a block of a peer has told its twin here. */
@@ -117,9 +130,11 @@ struct tri_pull_control {
 
 /* One rank of the communicator whose device is the stream's. */
 struct tri_pull_rank {
-    const void *send; /* aligned to its element */
-    void *recv;       /* the same pointer, unless all go one shot; or apart from it */
-    bool mapped;      /* all peers' devices map both, as the shifts say */
+    const void
+        *send;  /* aligned to its element; of a broadcast's other ranks any pointer but NULL */
+    void *recv; /* apart from it or, unless this is an allreduce in one shot, in place */
+    bool
+        mapped; /* peers' devices map what they access, as the shifts say: send, and recv of two shots */
     int rank;
 };
 
@@ -137,19 +152,15 @@ struct tri_pull {
     size_t scratch_bytes;         /* of one rank: at least tri_pull_scratch_least */
     int size;                     /* ranks: 2 to TRI_PULL_RANKS */
     int blocks;                   /* of a rank, at most; 0: as many as are best */
-    size_t count;
+    enum tri_pull_kind kind;
+    int root;     /* of a broadcast */
+    size_t count; /* elements; of a block, if there are blocks */
     trib_dtype dtype;
     trib_op op;
     enum tri_pull_way way;
     uint32_t *abort_flag; /* pinned; as push's, of the ranks of this process */
     uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
 };
-
-/* Two halves of one unit for every block; more makes staged calls faster. */
-static inline size_t tri_pull_scratch_least(void)
-{
-    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT;
-}
 
 /* Bytes of half of the part of scratch that one of `blocks` blocks has. */
 static inline size_t tri_pull_half(size_t scratch_bytes, uint32_t blocks)
@@ -162,11 +173,55 @@ static inline size_t tri_pull_unit_elements(trib_dtype dtype)
     return TRI_PULL_UNIT / trib_dtype_size(dtype);
 }
 
-/* Elements of a piece, staged: as many as a half holds, or as give every block one. */
+static inline bool tri_pull_copies(enum tri_pull_kind kind)
+{
+    return kind >= TRI_PULL_ALLGATHER;
+}
+
+/* Has send a block for each rank? */
+static inline bool tri_pull_scatters(enum tri_pull_kind kind)
+{
+    return kind == TRI_PULL_REDUCE_SCATTER || kind == TRI_PULL_ALLTOALL;
+}
+
+/* Has recv a block of each rank? */
+static inline bool tri_pull_gathers(enum tri_pull_kind kind)
+{
+    return kind == TRI_PULL_ALLGATHER || kind == TRI_PULL_ALLTOALL;
+}
+
+/* Elements of a rank's send. */
+static inline size_t tri_pull_sent(const struct tri_pull *call)
+{
+    return tri_pull_scatters(call->kind) ? call->count * (size_t)call->size : call->count;
+}
+
+/* And of its recv. */
+static inline size_t tri_pull_received(const struct tri_pull *call)
+{
+    return tri_pull_gathers(call->kind) ? call->count * (size_t)call->size : call->count;
+}
+
+/* Ranks into whose recv a rank writes what it has reduced, if all is mapped. */
+static inline int tri_pull_goals(const struct tri_pull *call)
+{
+    return call->kind == TRI_PULL_ALLREDUCE && call->way == TRI_PULL_TWO_SHOT ? call->size : 1;
+}
+
+/* Two halves of one unit of each block of send, for every block of threads; more makes staged calls faster. */
+static inline size_t tri_pull_scratch_least(enum tri_pull_kind kind, int size)
+{
+    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT *
+           (tri_pull_scatters(kind) ? (size_t)size : 1);
+}
+
+/* Elements of a piece of a block, staged: as many as a half holds of all blocks, or as give every block of
+ * threads a piece. */
 static inline size_t tri_pull_piece(const struct tri_pull *call, uint32_t blocks)
 {
     const size_t elements = tri_pull_unit_elements(call->dtype);
-    const size_t room = tri_pull_half(call->scratch_bytes, blocks) / TRI_PULL_UNIT;
+    const size_t slices = tri_pull_scatters(call->kind) ? (size_t)call->size : 1;
+    const size_t room = tri_pull_half(call->scratch_bytes, blocks) / TRI_PULL_UNIT / slices;
     const size_t each = call->count / elements / blocks + 1;
     return (room < each ? room : each) * elements;
 }

@@ -19,8 +19,9 @@
  *   two shot         see below
  *   allgather        all of `send`, to every peer
  *   broadcast        all of `send`, from the root to every peer; nothing, from the others
+ *   alltoall         block p of `send`, to peer p
  *
- * Copies, which are allgather and broadcast, take bytes: their granules are wide, so every bit arrives
+ * Copies, which are the last three, take bytes: their granules are wide, so every bit arrives
  * as it was. A rank whose part is nothing sends the granules of one chunk, which are zeros.
  *
  * Two shot is an allreduce of which each rank reduces a share: the chunks of `send` are divided over the
@@ -91,7 +92,8 @@ enum tri_push_kind {
     TRI_PUSH_REDUCE_SCATTER,
     TRI_PUSH_TWO_SHOT,  /* an allreduce for which tri_push_can_share holds */
     TRI_PUSH_ALLGATHER, /* a copy */
-    TRI_PUSH_BROADCAST  /* a copy */
+    TRI_PUSH_BROADCAST, /* a copy */
+    TRI_PUSH_ALLTOALL   /* a copy; never in place */
 };
 
 /* Values of an abort flag. The host only ever stores the first. */
@@ -187,6 +189,18 @@ static inline size_t tri_push_part_chunks(const struct tri_push *job, int from)
 {
     const size_t part = tri_push_part(job, from);
     return part == 0 ? 1 : tri_push_chunks(part, job->dtype);
+}
+
+/* Has `send` a block for each rank? */
+static inline bool tri_push_scatters(enum tri_push_kind kind)
+{
+    return kind == TRI_PUSH_REDUCE_SCATTER || kind == TRI_PUSH_ALLTOALL;
+}
+
+/* Has `recv` a block of each rank? */
+static inline bool tri_push_gathers(enum tri_push_kind kind)
+{
+    return kind == TRI_PUSH_ALLGATHER || kind == TRI_PUSH_ALLTOALL;
 }
 
 static inline bool tri_push_copies(enum tri_push_kind kind)

@@ -1,4 +1,5 @@
-/* Collectives composed of sends and receives, and a barrier composed of an allreduce. */
+/* Collectives composed of sends and receives, and a barrier composed of an allreduce; and an alltoall that a
+ * backend has natively. */
 #include "csrc/core/compose.h"
 
 #include "csrc/base/types.h"
@@ -61,16 +62,20 @@ trib_status tri_compose_alltoallv(struct trib_comm *comm, const struct tri_allto
 trib_status tri_compose_alltoall(struct trib_comm *comm, const struct tri_call *call)
 {
     const bool in_place = call->send == call->recv;
-    struct tri_alltoallv args = {.send = call->send,
-                                 .recv = call->recv,
-                                 .sends = {.count = call->count},
-                                 .recvs = {.count = call->count},
-                                 .dtype = call->dtype,
-                                 .stream = call->stream,
-                                 .self = !in_place};
+    struct tri_call native = *call;
     if (in_place && comm->size > 1) /* what arrives overwrites what is still to be sent */
-        TRI_TRY(tri_batch_stage(comm, &args.send, call->send,
+        TRI_TRY(tri_batch_stage(comm, &native.send, call->send,
                                 (size_t)comm->size * call->count * trib_dtype_size(call->dtype)));
+    native.kind = TRI_ALLTOALL;
+    if ((comm->backend->native & 1u << TRI_ALLTOALL) != 0)
+        return tri_batch_record(comm, &native);
+    const struct tri_alltoallv args = {.send = native.send,
+                                       .recv = call->recv,
+                                       .sends = {.count = call->count},
+                                       .recvs = {.count = call->count},
+                                       .dtype = call->dtype,
+                                       .stream = call->stream,
+                                       .self = !in_place};
     return tri_compose_alltoallv(comm, &args);
 }
 

@@ -10,8 +10,7 @@
 /* An operation is an enum tri_kind, or one of these, which core, lists, sparse and reducer compose
  * of kinds. */
 enum tri_composed {
-    TRI_ALLTOALL = TRI_KINDS,
-    TRI_GATHER,
+    TRI_GATHER = TRI_KINDS,
     TRI_SCATTER,
     TRI_ALLREDUCE_WITH,
     TRI_ALLGATHERV,

@@ -12,6 +12,28 @@
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/single.h"
 
+/* Of messages: ncclAlltoAll is of NCCL 2.28. Every rank begins with its next neighbour. */
+static ncclResult_t alltoall(const struct tri_call *call)
+{
+    const struct tri_transport *transport = call->transport;
+    const ncclDataType_t dtype = tri_nccl_dtype(call->dtype);
+    const size_t block = call->count * trib_dtype_size(call->dtype);
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess)
+        return result;
+    for (int32_t step = 0; step < transport->size && result == ncclSuccess; step++) {
+        const int32_t to = (transport->rank + step) % transport->size;
+        const int32_t from = (transport->rank - step + transport->size) % transport->size;
+        result = ncclSend((const char *)call->send + (size_t)to * block, call->count, dtype, to,
+                          transport->comm, call->stream);
+        if (result == ncclSuccess)
+            result = ncclRecv((char *)call->recv + (size_t)from * block, call->count, dtype, from,
+                              transport->comm, call->stream);
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    return result != ncclSuccess ? result : end;
+}
+
 /* One call; in the order of enum tri_kind. */
 static ncclResult_t call_nccl(const struct tri_call *call)
 {
@@ -38,6 +60,8 @@ static ncclResult_t call_nccl(const struct tri_call *call)
         return ncclSend(call->send, call->count, dtype, call->peer, comm, call->stream);
     case TRI_RECV:
         return ncclRecv(call->recv, call->count, dtype, call->peer, comm, call->stream);
+    case TRI_ALLTOALL:
+        return alltoall(call);
     default:
         return ncclInvalidArgument; /* the barrier, which is not a native kind */
     }

@@ -34,6 +34,7 @@ const char *tri_nccl_kind_name(enum tri_kind kind)
         [TRI_SEND] = "send",
         [TRI_RECV] = "recv",
         [TRI_BARRIER] = "barrier",
+        [TRI_ALLTOALL] = "alltoall",
     };
     return names[kind];
 }

@@ -181,7 +181,7 @@ const struct tri_backend tri_backend_nccl = {
     .capabilities = capabilities,
     .max_ranks = INT32_MAX,
     .native = 1u << TRI_ALLREDUCE | 1u << TRI_BROADCAST | 1u << TRI_REDUCE | 1u << TRI_ALLGATHER |
-              1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV,
+              1u << TRI_REDUCE_SCATTER | 1u << TRI_SEND | 1u << TRI_RECV | 1u << TRI_ALLTOALL,
     .compares = false,
     .device = &device_ops,
     .transport = &transport_ops,

@@ -1,4 +1,4 @@
-/* Large allreduces by the pull kernels: which ones, and the memory for them. */
+/* Large calls by the pull kernels: which ones, and the memory for them. */
 #include "csrc/nccl/pull.h"
 
 #include <pthread.h>
@@ -18,10 +18,20 @@ enum {
 };
 _Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
 
-/* By the number of ranks, up to how many bytes pull was ahead of NCCL in `trib_pull` and `trib_sweep`, on H200
- * over NVLink. It is ahead from wherever push ends. */
-static const size_t most_bytes[TRI_NCCL_MEASURED + 1] = {
-    [2] = (size_t)256 << 20, [3] = (size_t)64 << 20, [4] = (size_t)16 << 20};
+#define MIB ((size_t)1 << 20)
+
+/* By the number of ranks, up to how many bytes of the longer buffer pull was ahead of NCCL in `trib_pull` and
+ * `trib_sweep`, over NVLink on H200 and, of kinds other than allreduce, on H100; where there is none, nobody has
+ * measured. It is ahead from wherever push ends, but for a broadcast. */
+static const size_t most_bytes[TRI_KINDS][TRI_NCCL_MEASURED + 1] = {
+    [TRI_ALLREDUCE] = {[2] = 256 * MIB, [3] = 64 * MIB, [4] = 16 * MIB},
+    [TRI_REDUCE_SCATTER] = {[2] = 256 * MIB},
+    [TRI_ALLGATHER] = {[2] = 256 * MIB},
+    [TRI_BROADCAST] = {[2] = 64 * MIB},
+    [TRI_ALLTOALL] = {[2] = 256 * MIB},
+};
+/* Up to here NCCL is faster, by a sixth at most. */
+static const size_t least_broadcast = MIB;
 
 struct tri_nccl_pull {
     struct tri_nccl_peer_memory
@@ -42,11 +52,37 @@ struct buffers {
 
 /* ----------------------------------------------------------------------------------------- calls */
 
+/* Only of kinds that pull has a kernel for. */
+static enum tri_pull_kind kind_of(const struct tri_call *call)
+{
+    static const enum tri_pull_kind kinds[TRI_KINDS] = {
+        [TRI_ALLREDUCE] = TRI_PULL_ALLREDUCE, [TRI_REDUCE_SCATTER] = TRI_PULL_REDUCE_SCATTER,
+        [TRI_ALLGATHER] = TRI_PULL_ALLGATHER, [TRI_BROADCAST] = TRI_PULL_BROADCAST,
+        [TRI_ALLTOALL] = TRI_PULL_ALLTOALL,
+    };
+    return kinds[call->kind];
+}
+
+static bool has_kernel(const struct tri_call *call)
+{
+    return (call->kind == TRI_ALLREDUCE || kind_of(call) != TRI_PULL_ALLREDUCE) && !call->scaled;
+}
+
 bool tri_nccl_pull_can(const struct tri_call *call)
 {
     const struct tri_nccl_push *push = call->transport->push;
-    return push != NULL && push->pull != NULL && call->kind == TRI_ALLREDUCE && !call->scaled &&
-           call->count > 0;
+    return push != NULL && push->pull != NULL && has_kernel(call) && call->count > 0;
+}
+
+/* Is pull ahead of NCCL? */
+static bool is_in_table(const struct tri_call *call)
+{
+    const enum tri_pull_kind kind = kind_of(call);
+    const bool blocks = tri_pull_scatters(kind) || tri_pull_gathers(kind);
+    const size_t size = (size_t)call->transport->size, width = trib_dtype_size(call->dtype);
+    if (kind == TRI_PULL_BROADCAST && call->count <= least_broadcast / width)
+        return false;
+    return call->count <= most_bytes[call->kind][size] / width / (blocks ? size : 1);
 }
 
 /* Between processes other buffers than symmetric ones go through the scratch, which NCCL is faster than. */
@@ -54,7 +90,7 @@ bool tri_nccl_pull_serves(const struct tri_call *call)
 {
     return tri_nccl_pull_can(call) &&
            (!call->transport->push->apart || call->variant == TRIB_VARIANT_SYMMETRIC) &&
-           call->count <= most_bytes[call->transport->size] / trib_dtype_size(call->dtype);
+           is_in_table(call);
 }
 
 /* To where each rank has what is here; they are 0 already. */
@@ -67,25 +103,41 @@ static void set_shifts(ptrdiff_t *shifts, const struct tri_symmetric *memory)
         shifts[i] = (ptrdiff_t)(memory->of[i].there - here);
 }
 
+/* A root's send alone is read; that of other ranks may be anything. A copy is of bytes. */
+static struct tri_pull job_of(const struct tri_nccl_pull *pull, const struct tri_call *call)
+{
+    const enum tri_pull_kind kind = kind_of(call);
+    const bool copies = tri_pull_copies(kind);
+    return (struct tri_pull){.n = 1,
+                             .size = pull->size,
+                             .blocks = pull->blocks,
+                             .kind = kind,
+                             .root = call->peer,
+                             .count = call->count * (copies ? trib_dtype_size(call->dtype) : 1),
+                             .dtype = copies ? TRIB_U8 : call->dtype,
+                             .op = call->op,
+                             .way = call->variant == TRIB_VARIANT_ONE_SHOT ? TRI_PULL_ONE_SHOT
+                                                                           : TRI_PULL_TWO_SHOT};
+}
+
+static bool sends(const struct tri_call *call, int32_t rank)
+{
+    return call->kind != TRI_BROADCAST || call->peer == rank;
+}
+
 static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum tri_nccl_lane lane,
                           const struct tri_call *call, const struct buffers *buffers,
                           uint32_t *abort_flag, uint64_t patience_ns)
 {
-    const struct tri_pull_rank here = {call->send, call->recv, buffers->mapped, rank};
+    const struct tri_pull_rank here = {sends(call, rank) ? call->send : call->recv, call->recv,
+                                       buffers->mapped, rank};
     const size_t lane_bytes =
         (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * CONTROL) / TRI_NCCL_LANES;
-    struct tri_pull job = {.here = &here,
-                           .n = 1,
-                           .scratch_bytes = lane_bytes,
-                           .size = pull->size,
-                           .blocks = pull->blocks,
-                           .count = call->count,
-                           .dtype = call->dtype,
-                           .op = call->op,
-                           .way = call->variant == TRIB_VARIANT_ONE_SHOT ? TRI_PULL_ONE_SHOT
-                                                                         : TRI_PULL_TWO_SHOT,
-                           .abort_flag = abort_flag,
-                           .patience_ns = patience_ns};
+    struct tri_pull job = job_of(pull, call);
+    job.here = &here;
+    job.scratch_bytes = lane_bytes;
+    job.abort_flag = abort_flag;
+    job.patience_ns = patience_ns;
     set_shifts(job.send_shift, buffers->send);
     set_shifts(job.recv_shift, buffers->recv);
     for (int32_t i = 0; i < pull->size; i++) {
@@ -105,15 +157,22 @@ static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_symmetr
            (pull->here == pull->size && tri_nccl_peers_map(data, pull->devices, pull->size));
 }
 
+/* Of an allreduce peers access both buffers, of others send. */
 static struct buffers buffers_of(const struct tri_nccl_pull *pull, const struct tri_call *call)
 {
     struct tri_symmetric *const list = call->transport->symmetric;
-    const size_t bytes = call->count * trib_dtype_size(call->dtype);
-    const bool in_place = call->recv == call->send;
+    const struct tri_pull job = job_of(pull, call);
+    const size_t bytes = tri_pull_sent(&job) * trib_dtype_size(job.dtype);
+    if (!sends(call, call->transport->rank))
+        return (struct buffers){.mapped = true};
     struct buffers found = {.send = tri_symmetric_find(list, call->send, bytes)};
-    found.recv = in_place ? found.send : tri_symmetric_find(list, call->recv, bytes);
-    found.mapped = is_mapped(pull, found.send, call->send) &&
-                   (in_place || is_mapped(pull, found.recv, call->recv));
+    found.mapped = is_mapped(pull, found.send, call->send);
+    if (job.kind != TRI_PULL_ALLREDUCE)
+        return found;
+    found.recv =
+        call->recv == call->send ? found.send : tri_symmetric_find(list, call->recv, bytes);
+    found.mapped =
+        found.mapped && (call->recv == call->send || is_mapped(pull, found.recv, call->recv));
     return found;
 }
 

@@ -1,5 +1,5 @@
-/* Large allreduces by the pull kernels: beside push, which frees it, and inside one process makes it. Between
- * processes the first symmetric memory does. */
+/* Large allreduces, reduce_scatters, allgathers, alltoalls and broadcasts by the pull kernels: beside push,
+ * which frees it, and inside one process makes it. Between processes the first symmetric memory does. */
 #ifndef TRI_NCCL_PULL_H
 #define TRI_NCCL_PULL_H
 

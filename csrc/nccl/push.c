@@ -14,10 +14,9 @@ static size_t chunks_of(const struct tri_push *job)
 static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri_call *call)
 {
     static const enum tri_push_kind kinds[TRI_KINDS] = {
-        [TRI_ALLREDUCE] = TRI_PUSH_ALLREDUCE,
-        [TRI_REDUCE_SCATTER] = TRI_PUSH_REDUCE_SCATTER,
-        [TRI_ALLGATHER] = TRI_PUSH_ALLGATHER,
-        [TRI_BROADCAST] = TRI_PUSH_BROADCAST,
+        [TRI_ALLREDUCE] = TRI_PUSH_ALLREDUCE, [TRI_REDUCE_SCATTER] = TRI_PUSH_REDUCE_SCATTER,
+        [TRI_ALLGATHER] = TRI_PUSH_ALLGATHER, [TRI_BROADCAST] = TRI_PUSH_BROADCAST,
+        [TRI_ALLTOALL] = TRI_PUSH_ALLTOALL,
     };
     const enum tri_push_kind kind = kinds[call->kind];
     const bool copies = tri_push_copies(kind);
@@ -46,7 +45,7 @@ static bool has_kernel(const struct tri_call *call)
 {
     enum {
         KINDS = 1 << TRI_ALLREDUCE | 1 << TRI_REDUCE_SCATTER | 1 << TRI_ALLGATHER |
-        1 << TRI_BROADCAST
+        1 << TRI_BROADCAST | 1 << TRI_ALLTOALL
     };
     return (KINDS >> call->kind & 1) != 0 && !call->scaled;
 }

@@ -39,20 +39,74 @@ static size_t piece_of(const struct tri_pull_worker *w)
     return tri_pull_piece(w->job, (uint32_t)w->workers);
 }
 
-/* Where the unit is in a rank's half of scratch. */
-static char *staged_at(const struct tri_pull_worker *w, int rank)
+/* The first element of the round's piece. */
+static size_t piece_at(const struct tri_pull_worker *w)
+{
+    return (w->index + w->round * w->workers) * piece_of(w);
+}
+
+/* Where the unit of that block of send is in a rank's half of scratch. */
+static char *staged_at(const struct tri_pull_worker *w, int rank, int block)
 {
     const size_t half = tri_pull_half(w->job->scratch_bytes, (uint32_t)w->workers);
-    const size_t begin = (w->index + w->round * w->workers) * piece_of(w);
     return (char *)w->job->scratch[rank] + (2 * w->index + w->round % 2) * half +
-           (w->first - begin) * size_of(w);
+           ((size_t)block * piece_of(w) + w->first - piece_at(w)) * size_of(w);
 }
 
 /* ---------------------------------------------------------------------------------- the elements */
 
 static int goals_of(const struct tri_pull_worker *w)
 {
-    return w->job->way == TRI_PULL_TWO_SHOT && !w->staged ? w->job->size : 1;
+    return w->staged ? 1 : tri_pull_goals(w->job);
+}
+
+/* Blocks of send. */
+static int blocks_of(const struct tri_pull_worker *w)
+{
+    return tri_pull_scatters(w->job->kind) ? w->job->size : 1;
+}
+
+/* The one of which the rank's result is made. */
+static int own_block(const struct tri_pull_worker *w)
+{
+    return tri_pull_scatters(w->job->kind) ? w->self->rank : 0;
+}
+
+/* Where the unit of that block is in the send that begins there. */
+static const char *sent_at(const struct tri_pull_worker *w, const char *send, int block)
+{
+    return send + ((size_t)block * w->job->count + w->first) * size_of(w);
+}
+
+/* The rank whose unit is next. Of a copy the last one is this. */
+static int source_of(const struct tri_pull_worker *w)
+{
+    if (w->job->kind == TRI_PULL_BROADCAST)
+        return w->job->root;
+    return tri_pull_copies(w->job->kind) ? (w->self->rank + 1 + w->copied) % w->job->size : w->at;
+}
+
+/* Where the unit is to be in the recv that begins there. */
+static char *place_of(const struct tri_pull_worker *w, char *recv)
+{
+    const size_t block = tri_pull_gathers(w->job->kind) ? (size_t)source_of(w) : 0;
+    return recv + (block * w->job->count + w->first) * size_of(w);
+}
+
+/* Is the part of this rank in its place already? Of a copy. */
+static bool is_in_place(const struct tri_pull_worker *w)
+{
+    const size_t block = tri_pull_gathers(w->job->kind) ? (size_t)w->self->rank : 0;
+    return (const char *)w->self->send ==
+           (const char *)w->self->recv + block * w->job->count * size_of(w);
+}
+
+/* Ranks whose parts are copied. */
+static int sources_of(const struct tri_pull_worker *w)
+{
+    if (w->job->kind == TRI_PULL_BROADCAST)
+        return w->self->rank != w->job->root || !is_in_place(w);
+    return w->job->size - is_in_place(w);
 }
 
 /* To a phase that goes over peers. */
@@ -69,26 +123,65 @@ static void come(struct tri_pull_worker *w)
     turn_to(w, TRI_PULL_TO_COME);
 }
 
+/* Does this rank's send count? */
+static bool sends(const struct tri_pull_worker *w)
+{
+    return w->job->kind != TRI_PULL_BROADCAST || w->self->rank == w->job->root;
+}
+
+/* The elements of a block that this worker makes in the round. Staged they are its piece; otherwise it has each
+ * `workers`-th unit, from the first on. */
+static void find_elements(struct tri_pull_worker *w)
+{
+    const size_t unit = tri_pull_unit_elements(w->job->dtype), count = w->job->count;
+    const size_t each = tri_pull_each(w->job) * unit;
+    size_t first = 0, end = count;
+    if (w->staged) {
+        first = piece_at(w);
+        end = first + piece_of(w) < count ? first + piece_of(w) : count;
+    } else if (goals_of(w) > 1) {
+        first = (size_t)w->self->rank * each;
+        end = first + each < count ? first + each : count;
+    }
+    w->first = first + (w->staged ? 0 : w->index * unit);
+    w->end = end;
+}
+
+/* To the elements of the round. False if it has none. */
+static bool begin_elements(struct tri_pull_worker *w)
+{
+    find_elements(w);
+    w->phase = TRI_PULL_TO_FOLD;
+    w->at = 0;
+    return w->first < w->end && (!tri_pull_copies(w->job->kind) || w->copied < sources_of(w));
+}
+
+/* To the piece of the round that begins. False if there is none. */
+static bool begin_piece(struct tri_pull_worker *w)
+{
+    find_elements(w);
+    w->phase = TRI_PULL_TO_STAGE;
+    w->at = 0;
+    if (w->first < w->end && !sends(w))
+        come(w);
+    return w->first < w->end;
+}
+
 /* To the elements of the round that begins, or the last barrier. */
 static void begin_round(struct tri_pull_worker *w)
 {
-    const size_t count = w->job->count, unit = tri_pull_unit_elements(w->job->dtype);
-    const size_t each = tri_pull_each(w->job) * unit;
-    if (w->staged) {
-        w->first = (w->index + w->round * w->workers) * piece_of(w);
-        w->end = count < w->first + piece_of(w) ? count : w->first + piece_of(w);
-    } else {
-        const size_t begin = goals_of(w) > 1 ? (size_t)w->self->rank * each : 0;
-        const size_t end = goals_of(w) > 1 ? begin + each : count;
-        w->first = begin + w->index * unit;
-        w->end = end < count ? end : count;
-    }
-    w->phase = w->staged ? TRI_PULL_TO_STAGE : TRI_PULL_TO_FOLD;
-    w->at = 0;
-    if (w->first < w->end && (w->staged || w->round == 0))
+    w->copied = 0;
+    if (w->staged ? begin_piece(w) : w->round == 0 && begin_elements(w))
         return;
     w->ended = true;
     come(w);
+}
+
+/* Behind its last element. */
+static void end_round(struct tri_pull_worker *w)
+{
+    w->round++;
+    begin_round(w);
 }
 
 /* To the next unit of the round; false behind the last. */
@@ -100,11 +193,17 @@ static bool next_unit(struct tri_pull_worker *w)
     return w->first < w->end;
 }
 
+/* A unit of block `copied` is in scratch. */
 static void staged_it(struct tri_pull_worker *w)
 {
     w->phase = TRI_PULL_TO_STAGE;
-    if (!next_unit(w))
-        come(w);
+    if (next_unit(w))
+        return;
+    find_elements(w);
+    if (++w->copied < blocks_of(w))
+        return;
+    w->copied = 0;
+    come(w);
 }
 
 /* All ranks' parts of the unit become the result, in place of the first. */
@@ -118,6 +217,16 @@ static void reduce_unit(struct tri_pull_worker *w)
     const struct tri_reduction reduction = {src, (size_t)job->size, job->dtype, job->op, NULL};
     (void)tri_cpu_reduce(&dst, 1, &reduction, bytes_of_unit(w) / size_of(w), NULL);
     memset(w->part[1], 0, sizeof w->part - sizeof w->part[0]);
+}
+
+/* The unit of one rank has come. */
+static void loaded(struct tri_pull_worker *w)
+{
+    const bool copies = tri_pull_copies(w->job->kind);
+    if (!copies && ++w->at < w->job->size)
+        return;
+    if (!copies)
+        reduce_unit(w);
     w->phase = TRI_PULL_TO_STORE;
     w->at = 0;
 }
@@ -130,8 +239,9 @@ static void stored(struct tri_pull_worker *w)
     w->phase = TRI_PULL_TO_FOLD;
     if (next_unit(w))
         return;
-    w->round++;
-    begin_round(w);
+    w->copied++;
+    if (!tri_pull_copies(w->job->kind) || !begin_elements(w))
+        end_round(w);
 }
 
 /* ---------------------------------------------------------------------------------- the barriers */
@@ -188,10 +298,10 @@ static bool awaited(struct tri_pull_worker *w, uint64_t found)
     if (!came) {
         tri_pull_give_up(w);
     } else if (!next_peer(w, TRI_PULL_TO_AWAIT)) {
-        w->phase = w->ended ? TRI_PULL_TO_COUNT : TRI_PULL_TO_FOLD;
-        w->at = 0;
-        if (!w->ended)
-            w->first = (w->index + w->round * w->workers) * piece_of(w);
+        if (w->ended)
+            w->phase = TRI_PULL_TO_COUNT;
+        else if (!begin_elements(w))
+            end_round(w);
     }
     return true;
 }
@@ -246,7 +356,6 @@ struct tri_pull_access tri_pull_next(struct tri_pull_worker *worker)
 {
     struct tri_pull_worker *const w = worker;
     const int self = w->self->rank;
-    const size_t offset = w->first * size_of(w);
     uint64_t *const turn = &w->job->control[self]->turn[w->index];
     switch ((enum tri_pull_phase)w->phase) {
     case TRI_PULL_TO_BEGIN:
@@ -270,14 +379,17 @@ struct tri_pull_access tri_pull_next(struct tri_pull_worker *worker)
     case TRI_PULL_TO_FIND_RECV:
         return word(TRI_PULL_READ, &twins_post(w)->recv, 0);
     case TRI_PULL_TO_STAGE:
-        return unit(w, TRI_PULL_LOAD, (const char *)w->self->send + offset, self);
+        return unit(w, TRI_PULL_LOAD, sent_at(w, w->self->send, w->copied), self);
     case TRI_PULL_TO_STAGE_IT:
-        return unit(w, TRI_PULL_STORE, staged_at(w, self), self);
-    case TRI_PULL_TO_FOLD:
-        return unit(w, TRI_PULL_LOAD, w->staged ? staged_at(w, w->at) : w->send[w->at] + offset,
+        return unit(w, TRI_PULL_STORE, staged_at(w, self, w->copied), self);
+    case TRI_PULL_TO_FOLD: {
+        const int from = source_of(w), block = own_block(w);
+        return unit(w, TRI_PULL_LOAD,
+                    w->staged ? staged_at(w, from, block) : sent_at(w, w->send[from], block),
                     w->at);
+    }
     case TRI_PULL_TO_STORE:
-        return unit(w, TRI_PULL_STORE, w->recv[peer_of(w)] + offset, 0);
+        return unit(w, TRI_PULL_STORE, place_of(w, w->recv[peer_of(w)]), 0);
     case TRI_PULL_TO_COME:
         return word(TRI_PULL_ADD, &own_post(w)->state, TRI_PULL_TURN);
     case TRI_PULL_TO_AWAIT:
@@ -333,8 +445,7 @@ bool tri_pull_performed(struct tri_pull_worker *worker, uint64_t found)
         staged_it(w);
         break;
     case TRI_PULL_TO_FOLD:
-        if (++w->at == w->job->size)
-            reduce_unit(w);
+        loaded(w);
         break;
     case TRI_PULL_TO_STORE:
         stored(w);

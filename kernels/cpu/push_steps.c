@@ -89,7 +89,7 @@ static const unsigned char *sent_to(const struct tri_push_worker *w, int to)
     if (w->shares)
         return w->part[w->self->rank];
     return (const unsigned char *)w->self->send +
-           (job->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)to * block : 0) +
+           (tri_push_scatters(job->kind) ? (size_t)to * block : 0) +
            (before(w, part_for(w, to)) + w->chunk) * tri_push_payload(job->dtype);
 }
 
@@ -114,7 +114,7 @@ static void keep(struct tri_push_worker *w, int rank, size_t granule, uint64_t v
 static char *result_of(const struct tri_push_worker *w, int rank)
 {
     const struct tri_push *job = w->job;
-    const size_t block = job->kind == TRI_PUSH_ALLGATHER ? (size_t)rank * job->count : 0;
+    const size_t block = tri_push_gathers(job->kind) ? (size_t)rank * job->count : 0;
     return (char *)w->self->recv + block +
            (before(w, rank) + w->chunk) * tri_push_payload(job->dtype);
 }

@@ -3,12 +3,14 @@
 
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
-#include "kernels/cuda/pull_integer.h"
+#include "kernels/cuda/pull_instances.h"
 
 trib_status tri_cuda_pull(const struct tri_pull *call, trib_stream stream)
 {
     if (call->count == 0)
         return TRIB_OK;
+    if (tri_pull_copies(call->kind))
+        return tri_cuda_pull_copy(call, stream);
     if (call->dtype > TRIB_F64)
         return tri_cuda_pull_integer(call, stream);
     return dispatch_float(call->dtype,

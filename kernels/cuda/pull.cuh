@@ -1,16 +1,11 @@
 // pull: one launch, in which a block meets its twins on all peers, moves its share of the elements in one
-// of three ways, and meets them again.
+// of three ways, and meets them again. Here are reductions.
 #pragma once
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/pull_meet.cuh"
+#include "kernels/cuda/pull_job.cuh"
 #include "kernels/cuda/pull_units.cuh"
 
 namespace {
-
-// A multiprocessor has room for two blocks at once, whose threads have 64 registers each, from sm_75
-// on. So calls of two communicators, and push, are on a device of 132 at once.
-constexpr uint32_t kPullThreads = 512, kPullBlocks = 96, kPullAtOnce = 2;
 
 // ------------------------------------------------------------------------ buffers that all map
 
@@ -35,7 +30,7 @@ template <typename T>
 __device__ inline void plan_elements(const PullJob &job, Work &work, uint32_t shift)
 {
     constexpr uint64_t kElements = Unit<T>::kElements;
-    const uint64_t begin = shift / sizeof(T), end = begin + job.count;
+    const uint64_t begin = shift / sizeof(T) + before(job, work.rank), end = begin + job.count;
     const uint64_t first = work.rank * job.each * kElements, last = first + job.each * kElements;
     const bool all = work.goals == 1;
     work.begin = all || first < begin ? begin : first < end ? first : end;
@@ -70,12 +65,13 @@ __device__ inline void plan_piece(const PullJob &job, const Twin &twin, Work &wo
                                   uint32_t k)
 {
     const int r = static_cast<int>(threadIdx.x);
+    const int own = job.send_block != 0 ? twin.self.rank : 0;
     if (r < job.size)
-        work.send[r] = job.scratch[r] + (2 * twin.block + k % 2) * job.half;
+        work.send[r] = staged_at(job, twin, r, own, k);
     if (r == twin.self.rank) {
         work.recv[r] = static_cast<char *>(twin.self.recv) + first * sizeof(T);
         work.begin = 0;
-        work.end = job.count - first < job.piece ? job.count - first : job.piece;
+        work.end = length_of(job, first);
         work.first = 0;
         work.step = blockDim.x;
         work.goals = 1;
@@ -121,9 +117,9 @@ __device__ inline bool plan(const PullJob &job, const Twin &twin, Work &work, bo
     else if (threadIdx.x < 32)
         plan_mapped<T>(job, twin, work);
     __syncthreads();
-    if (staged)
-        copy_piece(const_cast<char *>(work.send[work.rank]),
-                   static_cast<const T *>(twin.self.send) + first, work.end);
+    for (int b = 0; b < job.blocks_sent && staged; b++)
+        copy_piece(staged_at(job, twin, twin.self.rank, b, k),
+                   static_cast<const T *>(twin.self.send) + b * job.send_block + first, work.end);
     return true;
 }
 
@@ -135,12 +131,12 @@ __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull(const PullJob 
     begin(job, twin);
     if (!meet_first(job, twin, work.send, work.recv))
         return;
-    bool staged = false;
-    for (int r = 0; r < job.size; r++)
-        staged = staged || work.send[r] == nullptr;
+    const bool staged = is_staged(job, work.send);
+    __syncthreads();
     if (threadIdx.x == 0) {
         work.rank = twin.self.rank;
-        work.goals = job.way == TRI_PULL_TWO_SHOT ? job.size : 1;
+        work.goals = job.goals;
+        work.recv[work.rank] -= before(job, work.rank) * sizeof(T); // as send is
     }
     for (uint32_t k = 0; plan<T>(job, twin, work, staged, k); k++) {
         if (staged && !meet(job, twin))
@@ -151,45 +147,6 @@ __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull(const PullJob 
 }
 
 // --------------------------------------------------------------------------------- on the host
-
-// Of one rank: what all ranks find alike.
-inline uint32_t blocks_of(const tri_pull &call)
-{
-    const uint64_t units = call.count / tri_pull_unit_elements(call.dtype) + 1;
-    const uint64_t own =
-        call.way == TRI_PULL_TWO_SHOT ? units / static_cast<uint64_t>(call.size) + 1 : units;
-    const uint64_t wanted = (own + kPullThreads - 1) / kPullThreads;
-    const uint32_t fit = blocks_at_once(kPullAtOnce) / static_cast<uint32_t>(call.n);
-    constexpr uint32_t kMost = TRI_PULL_BLOCKS;
-    uint32_t most = call.blocks > 0 ? static_cast<uint32_t>(call.blocks) : kPullBlocks;
-    most = most < kMost ? most : kMost;
-    most = most < fit ? most : fit > 0 ? fit : 1;
-    return wanted < most ? static_cast<uint32_t>(wanted) : most;
-}
-
-inline PullJob pull_job(const tri_pull &call)
-{
-    PullJob job = {};
-    for (int r = 0; r < call.size; r++) {
-        job.send_shift[r] = call.send_shift[r];
-        job.recv_shift[r] = call.recv_shift[r];
-        job.control[r] = call.control[r];
-        job.scratch[r] = static_cast<char *>(call.scratch[r]);
-    }
-    for (size_t i = 0; i < call.n; i++)
-        job.here[i] = call.here[i];
-    job.blocks = blocks_of(call);
-    job.half = tri_pull_half(call.scratch_bytes, job.blocks);
-    job.piece = tri_pull_piece(&call, job.blocks);
-    job.each = tri_pull_each(&call);
-    job.count = call.count;
-    job.patience = call.patience_ns;
-    job.abort_flag = call.abort_flag;
-    job.size = call.size;
-    job.op = call.op;
-    job.way = call.way;
-    return job;
-}
 
 template <typename T, int Ranks>
 inline trib_status launch_pull(const tri_pull &call, trib_stream stream)

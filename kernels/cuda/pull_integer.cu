@@ -1,8 +1,7 @@
 // pull for integers: its instances, compiled apart from those for floats.
-#include "kernels/cuda/pull_integer.h"
-
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/pull.cuh"
+#include "kernels/cuda/pull_instances.h"
 
 trib_status tri_cuda_pull_integer(const struct tri_pull *call, trib_stream stream)
 {

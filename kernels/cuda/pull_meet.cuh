@@ -12,14 +12,18 @@ struct PullJob {
     tri_pull_rank here[TRI_PULL_RANKS];
     ptrdiff_t send_shift[TRI_PULL_RANKS], recv_shift[TRI_PULL_RANKS];
     uint64_t count, patience;
-    uint64_t each; // two shot: units of a rank
+    uint64_t slice;                  // staged: bytes of a piece
+    uint64_t send_block, recv_block; // from one rank's block to the next one's; 0: there are none
+    uint64_t each;                   // two shot: units of a rank
     uint64_t half,
         piece; // staged: bytes of half of a block's part of scratch, and elements of a piece
     uint32_t *abort_flag;
     uint32_t blocks; // of one rank
     int size;
+    int blocks_sent; // blocks of send, of the ranks; 1: there are none
+    int root;        // of a broadcast; -1
+    int goals;       // ranks that get what a rank has reduced
     trib_op op;
-    tri_pull_way way;
 };
 
 // Which block this is. It lies in shared memory: the registers are for what is moved.
@@ -228,6 +232,34 @@ __device__ inline void begin(const PullJob &job, Twin &twin)
         twin.turn = control->turn[twin.block] + 1;
     }
     __syncthreads();
+}
+
+// Elements of send before the block that the rank's result is made of.
+__device__ inline uint64_t before(const PullJob &job, int rank)
+{
+    return rank * job.send_block;
+}
+
+// Staged: elements of the piece that begins at element `first` of a block.
+__device__ inline uint64_t length_of(const PullJob &job, uint64_t first)
+{
+    return job.count - first < job.piece ? job.count - first : job.piece;
+}
+
+// Where that of block `block` of a rank's send is, in half `k` mod 2 of this block's part of its scratch.
+__device__ inline char *staged_at(const PullJob &job, const Twin &twin, int rank, int block,
+                                  uint32_t k)
+{
+    return job.scratch[rank] + (2 * twin.block + k % 2) * job.half + block * job.slice;
+}
+
+// Are there buffers that not all ranks map? All blocks of all ranks find the same.
+__device__ inline bool is_staged(const PullJob &job, const char *const *send)
+{
+    bool staged = false;
+    for (int r = 0; r < job.size; r++)
+        staged = staged || send[r] == nullptr;
+    return staged;
 }
 
 // The barrier at which `send` and `recv` of all ranks, in shared memory, become known.

@@ -200,7 +200,7 @@ inline PushJob push_job(const tri_push &call)
     PushJob job = {};
     for (int r = 0; r < call.size; r++)
         job.scratch[r] = static_cast<uint4 *>(call.scratch[r]);
-    job.block = call.kind == TRI_PUSH_REDUCE_SCATTER ? call.count : 0;
+    job.block = tri_push_scatters(call.kind) ? call.count : 0;
     for (size_t i = 0; i < call.n; i++) {
         job.here[i] = call.here[i];
         job.here[i].send = static_cast<const char *>(call.here[i].send) +

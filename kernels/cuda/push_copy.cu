@@ -34,6 +34,13 @@ __device__ inline char *place_of(const PushJob &job, const tri_push_rank &self, 
     return static_cast<char *>(self.recv) + (job.root < 0 ? from * job.count : 0);
 }
 
+// What it sends to that rank. (job.here has its own block, if there are blocks.)
+__device__ inline const char *sent_to(const PushJob &job, const tri_push_rank &self, int rank)
+{
+    return static_cast<const char *>(self.send) +
+           (rank - self.rank) * static_cast<int64_t>(job.block);
+}
+
 __device__ inline void send_item(const PushJob &job, const tri_push_rank &self, uint64_t slot,
                                  const Item &item, const uint4 &own)
 {
@@ -67,7 +74,11 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const Pus
     if (threadIdx.x == 0)
         turn = read_turn(self.control);
     const uint64_t bytes = part_of(job, self.rank);
-    uint4 own = load_own<uint8_t>(self.send, bytes, first % job.chunks); // is on its way, too
+    uint4 own = {};
+    if (first < items) { // is on its way, too
+        const Item item = item_at(job, self.rank, first);
+        own = load_own<uint8_t>(sent_to(job, self, item.rank), bytes, item.chunk);
+    }
     __syncthreads();
     if (turn.over != 0)
         return;
@@ -77,7 +88,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const Pus
         if (!has_chunk(job, self.rank, item.chunk))
             continue;
         if (index != first)
-            own = load_own<uint8_t>(self.send, bytes, item.chunk);
+            own = load_own<uint8_t>(sent_to(job, self, item.rank), bytes, item.chunk);
         send_item(job, self, buffer + self.rank * job.capacity, item, own);
     }
     if (threadIdx.x == 0)

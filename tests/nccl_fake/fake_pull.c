@@ -64,6 +64,16 @@ static struct tri_pull_control *control_of(const struct part *part)
     return part->job.control[part->here.rank];
 }
 
+static size_t bytes_sent(const struct tri_pull *job)
+{
+    return tri_pull_sent(job) * trib_dtype_size(job->dtype);
+}
+
+static size_t bytes_received(const struct tri_pull *job)
+{
+    return tri_pull_received(job) * trib_dtype_size(job->dtype);
+}
+
 /* ------------------------------------------------------------------------------------- a call begins */
 
 /* Calls of two lanes may run at once. */
@@ -122,7 +132,7 @@ static void check_memory(const struct part *part)
         if (fake_overlaps(job->control[rank], sizeof *job->control[rank], job->scratch[rank],
                           job->scratch_bytes))
             fake_die("a pull has its scratch in its control");
-    if (job->scratch_bytes < tri_pull_scratch_least())
+    if (job->scratch_bytes < tri_pull_scratch_least(job->kind, job->size))
         fake_die("a pull has too little scratch");
     if ((uintptr_t)job->control[0] % 256 != 0 || (uintptr_t)job->scratch[0] % 16 != 0)
         fake_die("memory of a pull is not aligned");
@@ -130,6 +140,10 @@ static void check_memory(const struct part *part)
 
 static void check_alike(const struct tri_pull *job, const struct tri_pull *first)
 {
+    if (job->kind != first->kind || (job->kind == TRI_PULL_BROADCAST && job->root != first->root))
+        fake_die("the ranks of a pull make calls of different kinds");
+    if (tri_pull_copies(job->kind) && job->dtype != TRIB_U8)
+        fake_die("a pull copies something else than bytes");
     if (job->size != first->size || job->count != first->count || job->dtype != first->dtype ||
         job->op != first->op || job->way != first->way || job->blocks != first->blocks ||
         job->scratch_bytes != first->scratch_bytes)
@@ -144,10 +158,9 @@ static void check_alike(const struct tri_pull *job, const struct tri_pull *first
 
 /* All ranks access what one of them says is mapped, each where it has that. */
 static void check_mapped(const struct fake_meeting *call, const struct part *part, const void *data,
-                         const ptrdiff_t *shift)
+                         size_t bytes, const ptrdiff_t *shift)
 {
     const struct tri_pull *job = &part->job;
-    const size_t bytes = job->count * trib_dtype_size(job->dtype);
     for (int rank = 0; rank < job->size; rank++) {
         const char *there = (const char *)data + shift[rank];
         if (!fake_may_access(call->parts[rank]->device, there, bytes))
@@ -157,38 +170,77 @@ static void check_mapped(const struct fake_meeting *call, const struct part *par
     }
 }
 
+/* Those that peers access. */
+static void check_buffers_of(const struct fake_meeting *call, const struct part *part)
+{
+    const struct tri_pull *job = &part->job;
+    if (job->kind != TRI_PULL_BROADCAST || job->root == part->here.rank)
+        check_mapped(call, part, part->here.send, bytes_sent(job), job->send_shift);
+    if (job->kind == TRI_PULL_ALLREDUCE)
+        check_mapped(call, part, part->here.recv, bytes_received(job), job->recv_shift);
+}
+
 /* Are the buffers of all ranks mapped? */
 static bool check_buffers(const struct fake_meeting *call, int size)
 {
     bool mapped = true;
     for (int rank = 0; rank < size; rank++) {
         const struct part *part = part_of(call, rank);
+        const struct tri_pull *job = &part->job;
         mapped = mapped && part->here.mapped;
-        if (part->job.way == TRI_PULL_ONE_SHOT && part->here.send == part->here.recv)
+        if (part->here.send == NULL || part->here.recv == NULL)
+            fake_die("a pull without a buffer");
+        if (job->kind == TRI_PULL_ALLREDUCE && job->way == TRI_PULL_ONE_SHOT &&
+            part->here.send == part->here.recv)
             fake_die("a pull of one shot is in place");
-        if (part->here.mapped) {
-            check_mapped(call, part, part->here.send, part->job.send_shift);
-            check_mapped(call, part, part->here.recv, part->job.recv_shift);
-        }
+        if (part->here.mapped)
+            check_buffers_of(call, part);
     }
     return mapped;
 }
 
 /* -------------------------------------------------------------------------------------- the elements */
 
+/* Of all ranks, or of their blocks for one of them. */
+static trib_status reduce_long(const struct tri_pull *job, size_t first, void *const *recv,
+                               size_t n)
+{
+    const void *send[TRI_PULL_RANKS];
+    const size_t width = trib_dtype_size(job->dtype);
+    for (size_t i = 0; i < job->n; i++)
+        send[i] = (const char *)job->here[i].send + first * width;
+    const struct tri_reduction reduction = {send, job->n, job->dtype, job->op, NULL};
+    return tri_kernels_cpu.reduce(recv, n, &reduction, job->count, NULL);
+}
+
+static void copy_long(const struct tri_pull *job, const struct tri_pull_rank *to)
+{
+    const bool gathers = tri_pull_gathers(job->kind);
+    const size_t own = tri_pull_scatters(job->kind) ? (size_t)to->rank * job->count : 0;
+    for (size_t i = 0; i < job->n; i++)
+        if (gathers || job->here[i].rank == job->root)
+            memmove((char *)to->recv + (gathers ? i * job->count : 0),
+                    (const char *)job->here[i].send + own, job->count);
+}
+
 /* The result of a long one, without its steps, which take seconds under a sanitizer. There are two barriers
  * at least. */
 static trib_status perform_long(const struct tri_pull *job)
 {
-    const void *send[TRI_PULL_RANKS];
+    trib_status status = TRIB_OK;
     void *recv[TRI_PULL_RANKS];
     for (size_t i = 0; i < job->n; i++) {
-        send[i] = job->here[i].send;
         recv[i] = job->here[i].recv;
         job->control[i]->turn[0] += 2;
     }
-    const struct tri_reduction reduction = {send, job->n, job->dtype, job->op, NULL};
-    return tri_kernels_cpu.reduce(recv, job->n, &reduction, job->count, NULL);
+    if (job->kind == TRI_PULL_ALLREDUCE)
+        return reduce_long(job, 0, recv, job->n);
+    for (size_t i = 0; i < job->n && status == TRIB_OK; i++)
+        if (tri_pull_copies(job->kind))
+            copy_long(job, &job->here[i]);
+        else
+            status = reduce_long(job, i * job->count, &recv[i], 1);
+    return status;
 }
 
 /* All ranks are there. */
@@ -207,14 +259,15 @@ static void perform(struct fake_meeting *call)
     job.n = (size_t)job.size;
     memset(job.send_shift, 0, sizeof job.send_shift); /* here all reach what each has */
     memset(job.recv_shift, 0, sizeof job.recv_shift);
-    if ((job.count > LONG ? perform_long(&job) : tri_kernels_cpu.pull(&job, NULL)) != TRIB_OK)
+    if ((tri_pull_sent(&job) > LONG ? perform_long(&job) : tri_kernels_cpu.pull(&job, NULL)) !=
+        TRIB_OK)
         fake_die("the CPU's pull fails");
     if (pulling == FAKE_PULL_GARBLES || (pulling == FAKE_PULL_GARBLES_STAGED && !mapped))
         *(char *)here[job.size - 1].recv ^= 1;
     call->done = true;
     counts.done++;
     counts.staged += !mapped;
-    counts.one_shot += job.way == TRI_PULL_ONE_SHOT;
+    counts.one_shot += job.kind == TRI_PULL_ALLREDUCE && job.way == TRI_PULL_ONE_SHOT;
 }
 
 /* ------------------------------------------------------------------------------------ in a stream */
@@ -250,9 +303,8 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
 {
     const struct part *part = argument;
     const struct tri_pull *job = &part->job;
-    const size_t data = job->count * trib_dtype_size(job->dtype);
-    bool found = fake_overlaps(part->here.send, data, begin, bytes) ||
-                 fake_overlaps(part->here.recv, data, begin, bytes);
+    bool found = fake_overlaps(part->here.send, bytes_sent(job), begin, bytes) ||
+                 fake_overlaps(part->here.recv, bytes_received(job), begin, bytes);
     for (int rank = 0; rank < job->size; rank++)
         found = found ||
                 fake_overlaps(job->control[rank], sizeof *job->control[rank], begin, bytes) ||

@@ -108,8 +108,10 @@ static void copy(const struct tri_push *job)
         for (size_t from = 0; from < job->n; from++)
             if (tri_push_part(job, (int)from) != 0)
                 memmove((char *)job->here[to].recv +
-                            (job->kind == TRI_PUSH_ALLGATHER ? from * job->count : 0),
-                        job->here[from].send, job->count);
+                            (tri_push_gathers(job->kind) ? from * job->count : 0),
+                        (const char *)job->here[from].send +
+                            (tri_push_scatters(job->kind) ? to * job->count : 0),
+                        job->count);
 }
 
 /* The result of a long one, without its steps, which take seconds under a sanitizer. */

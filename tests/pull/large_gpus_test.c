@@ -8,6 +8,7 @@
 
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/large_kinds.h"
 #include "tests/team.h"
 
 enum {
@@ -385,6 +386,8 @@ static void on(int ranks)
         return;
     if (pulls)
         run(&l);
+    if (pulls && ranks == 2)
+        large_kinds(&l.team);
     team_close(&l.team);
     team_destroy(&l.team);
     if (pulls)

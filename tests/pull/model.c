@@ -164,37 +164,59 @@ static void walk(struct model_search *s, const struct model_state *from, uint64_
 /* A number for every call, rank and element. */
 static void fill_call(struct model_search *s, size_t call)
 {
-    for (size_t i = 0; i < s->model->calls[call].count; i++)
-        for (int r = 0; r < s->model->ranks; r++) {
+    for (int r = 0; r < s->model->ranks; r++)
+        for (size_t i = 0; i < model_sent(s->model, call); i++)
             s->sent[call][r][i] = (uint32_t)(call * 1000 + i * 100 + 10 * (size_t)r + 1) * 0x10001;
-            s->expected[call][i] += s->sent[call][r][i];
-        }
 }
 
-/* Send is one of the two buffers, in turn, so that pointers are never those of the call before. */
+/* Element `i` of what rank `r` gets. */
+static uint32_t expected_of(const struct model_search *s, size_t call, int r, size_t i)
+{
+    const struct model_call *c = &s->model->calls[call];
+    const size_t own = tri_pull_scatters(c->kind) ? (size_t)r * c->count : 0;
+    uint32_t sum = 0;
+    if (tri_pull_gathers(c->kind))
+        return s->sent[call][i / c->count][own + i % c->count];
+    if (c->kind == TRI_PULL_BROADCAST)
+        return s->sent[call][s->model->ranks - 1][i];
+    for (int p = 0; p < s->model->ranks; p++)
+        sum += s->sent[call][p][own + i];
+    return sum;
+}
+
+static struct tri_pull job_of(const struct model_search *s, size_t call)
+{
+    const struct model_call *c = &s->model->calls[call];
+    const bool copies = tri_pull_copies(c->kind);
+    return (struct tri_pull){
+        .here = s->here[call],
+        .n = 1,
+        .scratch_bytes = MODEL_UNITS * (tri_pull_scatters(c->kind) ? (size_t)s->model->ranks : 1),
+        .size = s->model->ranks,
+        .kind = c->kind,
+        .root = s->model->ranks - 1,
+        .count = c->count * (copies ? sizeof(uint32_t) : 1),
+        .dtype = copies ? TRIB_U8 : TRIB_U32,
+        .op = TRIB_SUM,
+        .way = c->way};
+}
+
 static void lay_out(struct model_search *s)
 {
     for (size_t call = 0; call < s->model->n; call++) {
         const struct model_call *c = &s->model->calls[call];
-        s->jobs[call] = (struct tri_pull){.here = s->here[call],
-                                          .n = 1,
-                                          .scratch_bytes = MODEL_SCRATCH,
-                                          .size = s->model->ranks,
-                                          .count = c->count,
-                                          .dtype = TRIB_U32,
-                                          .op = TRIB_SUM,
-                                          .way = c->way};
-        for (int r = 0; r < s->model->ranks; r++) {
-            unsigned char *const buffers = s->base[r];
-            const size_t in_place = c->in_place >> r & 1;
-            const size_t recv = in_place ? call % 2 : 1 - call % 2;
-            s->jobs[call].control[r] = &s->control[r];
-            s->jobs[call].scratch[r] = buffers + 2 * MODEL_BUFFER;
-            s->here[call][r] = (struct tri_pull_rank){buffers + call % 2 * MODEL_BUFFER,
-                                                      buffers + recv * MODEL_BUFFER,
-                                                      (c->unmapped >> r & 1) == 0, r};
-        }
+        s->jobs[call] = job_of(s, call);
         fill_call(s, call);
+        for (int r = 0; r < s->model->ranks; r++) {
+            unsigned char *const data = s->base[r];
+            s->jobs[call].control[r] = &s->control[r];
+            s->jobs[call].scratch[r] = data + 2 * MODEL_BUFFER;
+            s->here[call][r] = (struct tri_pull_rank){data + model_send_at(s->model, call, r),
+                                                      data + model_recv_at(s->model, call, r),
+                                                      (c->unmapped >> r & 1) == 0, r};
+            for (size_t i = 0; i < model_received(s->model, call); i++)
+                s->expected[call][r][i] = expected_of(s, call, r, i);
+        }
     }
 }
 

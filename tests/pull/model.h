@@ -38,6 +38,7 @@ struct model_call {
     enum tri_pull_way way;
     size_t workers;
     unsigned in_place, unmapped; /* bits, by rank */
+    enum tri_pull_kind kind;     /* the root is the last rank */
 };
 
 struct model {

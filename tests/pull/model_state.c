@@ -107,14 +107,20 @@ void model_arrive(struct model_search *s, struct model_state *state, size_t i)
     memset(&state->stores[state->n_stores], 0, sizeof state->stores[0]);
 }
 
-/* What the worker has last on its way there; NULL: nothing. */
-static const struct model_store *own_store(const struct model_state *state, int from,
-                                           struct model_place place)
+/* What the worker has on its way into those bytes, the last of it last. */
+static void add_own_stores(const struct model_state *state, int from, struct model_place place,
+                           unsigned char *data, size_t bytes)
 {
-    for (size_t i = state->n_stores; i-- > 0;)
-        if (state->stores[i].from == from && same_place(state->stores[i].place, place))
-            return &state->stores[i];
-    return NULL;
+    for (size_t i = 0; i < state->n_stores; i++) {
+        const struct model_store *const store = &state->stores[i];
+        if (store->from != from || !store->place.is_data || store->place.owner != place.owner)
+            continue;
+        for (size_t k = 0; k < bytes; k++) {
+            const size_t at = place.at + k;
+            if (at >= store->place.at && at < store->place.at + (size_t)store->bytes)
+                data[k] = ((const unsigned char *)store->value)[at - store->place.at];
+        }
+    }
 }
 
 static bool has_stores(const struct model_state *state, int first, int end)
@@ -127,9 +133,37 @@ static bool has_stores(const struct model_state *state, int first, int end)
 
 /* ------------------------------------------------------------------------------------------ calls */
 
-static unsigned char *buffer_of(struct model_state *state, int rank, size_t which)
+size_t model_sent(const struct model *model, size_t call)
 {
-    return state->data[rank] + which * MODEL_BUFFER;
+    const struct model_call *c = &model->calls[call];
+    return tri_pull_scatters(c->kind) ? c->count * (size_t)model->ranks : c->count;
+}
+
+size_t model_received(const struct model *model, size_t call)
+{
+    const struct model_call *c = &model->calls[call];
+    return tri_pull_gathers(c->kind) ? c->count * (size_t)model->ranks : c->count;
+}
+
+/* The rank's block of a buffer, if it is in place and the buffer is one of blocks. */
+static size_t block_at(const struct model *model, size_t call, int rank, enum tri_pull_kind kind)
+{
+    const struct model_call *c = &model->calls[call];
+    const bool has_blocks = (c->in_place >> rank & 1) != 0 && c->kind == kind;
+    return has_blocks ? (size_t)rank * c->count * sizeof(uint32_t) : 0;
+}
+
+/* Send is in one of the two buffers, in turn, so that pointers are never those of the call before. */
+size_t model_send_at(const struct model *model, size_t call, int rank)
+{
+    return call % 2 * MODEL_BUFFER + block_at(model, call, rank, TRI_PULL_ALLGATHER);
+}
+
+size_t model_recv_at(const struct model *model, size_t call, int rank)
+{
+    const bool in_place = (model->calls[call].in_place >> rank & 1) != 0;
+    return (in_place ? call % 2 : 1 - call % 2) * MODEL_BUFFER +
+           block_at(model, call, rank, TRI_PULL_REDUCE_SCATTER);
 }
 
 void model_begin_call(struct model_search *s, struct model_state *state, int rank)
@@ -137,8 +171,8 @@ void model_begin_call(struct model_search *s, struct model_state *state, int ran
     const size_t call = state->call[rank], workers = workers_of(s, state, rank);
     state->finished[rank] = false;
     memset(state->data[rank], POISON, 2 * (size_t)MODEL_BUFFER);
-    memcpy(buffer_of(state, rank, call % 2), s->sent[call][rank],
-           s->model->calls[call].count * sizeof(uint32_t));
+    memcpy(state->data[rank] + model_send_at(s->model, call, rank), s->sent[call][rank],
+           model_sent(s->model, call) * sizeof(uint32_t));
     memset(state->workers[rank], 0, sizeof state->workers[rank]);
     for (size_t w = 0; w < MODEL_WORKERS; w++) {
         tri_pull_begin(&state->workers[rank][w], &s->jobs[call], &s->here[call][rank], w, workers);
@@ -163,10 +197,9 @@ bool model_may_begin(const struct model_search *s, const struct model_state *sta
 static void finish(struct model_search *s, struct model_state *state, int rank)
 {
     const size_t call = state->call[rank];
-    const bool in_place = s->model->calls[call].in_place >> rank & 1;
-    const unsigned char *recv = buffer_of(state, rank, in_place ? call % 2 : 1 - call % 2);
-    if (!state->gave_up[rank] &&
-        memcmp(recv, s->expected[call], s->model->calls[call].count * sizeof(uint32_t)) != 0)
+    const unsigned char *recv = state->data[rank] + model_recv_at(s->model, call, rank);
+    if (!state->gave_up[rank] && memcmp(recv, s->expected[call][rank],
+                                        model_received(s->model, call) * sizeof(uint32_t)) != 0)
         s->report.wrong = "a result is wrong";
     memset(state->data[rank], POISON, 2 * (size_t)MODEL_BUFFER);
     memset(state->workers[rank], 0, sizeof state->workers[rank]);
@@ -205,12 +238,9 @@ static void load(struct model_search *s, const struct model_state *state,
                  const struct tri_pull_access *access, struct model_place place, int rank,
                  int index)
 {
-    const struct model_store *own = own_store(state, rank * MODEL_WORKERS + index, place);
     check_access(s, state, place, state->call[rank]);
-    if (own != NULL)
-        memcpy(access->data, own->value, access->bytes);
-    else
-        memcpy(access->data, state->data[place.owner] + place.at, access->bytes);
+    memcpy(access->data, state->data[place.owner] + place.at, access->bytes);
+    add_own_stores(state, rank * MODEL_WORKERS + index, place, access->data, access->bytes);
 }
 
 /* The word that an atomic or a read finds, and changes. */
@@ -274,8 +304,8 @@ bool model_step(struct model_search *s, struct model_state *state, int rank, int
     const struct tri_pull_access access = tri_pull_next(worker);
     if (access.act == TRI_PULL_OR && has_stores(state, from, from + 1))
         return false;
-    const size_t half =
-        tri_pull_half(s->jobs[0].scratch_bytes, (uint32_t)workers_of(s, state, rank));
+    const size_t half = tri_pull_half(s->jobs[state->call[rank]].scratch_bytes,
+                                      (uint32_t)workers_of(s, state, rank));
     const struct model_place place = place_of(s, access.at, half);
     switch (access.act) {
     case TRI_PULL_WRITE:

@@ -9,7 +9,8 @@
 #include "tests/seen.h"
 
 enum {
-    MODEL_SCRATCH = 2 * MODEL_WORKERS * TRI_PULL_UNIT,
+    MODEL_UNITS = 2 * MODEL_WORKERS * TRI_PULL_UNIT, /* of scratch: for each block of send */
+    MODEL_SCRATCH = MODEL_RANKS * MODEL_UNITS,
     MODEL_BUFFER = MODEL_ELEMENTS * 4, /* bytes */
     MODEL_DATA = 2 * MODEL_BUFFER + MODEL_SCRATCH,
     MODEL_POST = 3, /* words: send, recv, state */
@@ -49,11 +50,18 @@ struct model_search {
     struct tri_pull_rank here[MODEL_CALLS][MODEL_RANKS];
     struct tri_pull_control control[MODEL_RANKS];
     uint32_t sent[MODEL_CALLS][MODEL_RANKS][MODEL_ELEMENTS];
-    uint32_t expected[MODEL_CALLS][MODEL_ELEMENTS];
+    uint32_t expected[MODEL_CALLS][MODEL_RANKS][MODEL_ELEMENTS];
     _Alignas(16) unsigned char base[MODEL_RANKS][MODEL_DATA];
     struct seen seen;
     struct model_report report;
 };
+
+/* Where the buffers of a call begin, in bytes of the rank's data. */
+size_t model_send_at(const struct model *model, size_t call, int rank);
+size_t model_recv_at(const struct model *model, size_t call, int rank);
+/* Elements of a rank's send, and of its recv. */
+size_t model_sent(const struct model *model, size_t call);
+size_t model_received(const struct model *model, size_t call);
 
 /* May store `i` arrive? It does. */
 bool model_may_arrive(const struct model_search *s, const struct model_state *state, size_t i);

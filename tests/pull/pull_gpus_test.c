@@ -9,6 +9,7 @@
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
+#include "tests/pull/gpus_kinds.h"
 #include "tests/pull/ranks.h"
 #include "tests/pull/rows.h"
 
@@ -165,7 +166,7 @@ static void size_case(struct ranks *ranks, struct buffers *b, size_t bytes, size
     call.way = TRI_PULL_TWO_SHOT;
     one_case(ranks, b, turn, false, call);
     one_case(ranks, b, turn, true, call);
-    ranks->scratch_bytes = turn % 2 ? tri_pull_scratch_least() : 64 * tri_pull_scratch_least();
+    ranks->scratch_bytes = (turn % 2 ? 1 : 64) * tri_pull_scratch_least(call.kind, ranks->size);
     call.unmapped = (int)turn % ranks->size;
     one_case(ranks, b, turn, turn % 4 < 2, call);
 }
@@ -197,8 +198,12 @@ enum { QUEUED = 100, FEW = 16384 };
 /* ms from when the flag is set, or from the first call, until the stream has ended them all. */
 static double wait_in_vain(struct ranks *ranks, void *const *data, bool sets)
 {
-    const struct ranks_call call = {FEW, TRIB_F32,        TRIB_SUM, TRI_PULL_TWO_SHOT,
-                                    8,   RANKS_ALL_MAPPED};
+    const struct ranks_call call = {.count = FEW,
+                                    .dtype = TRIB_F32,
+                                    .op = TRIB_SUM,
+                                    .way = TRI_PULL_TWO_SHOT,
+                                    .blocks = 8,
+                                    .unmapped = RANKS_ALL_MAPPED};
     uint64_t began = tri_now_ns();
     for (int i = 0; i < QUEUED; i++)
         ranks_pull(ranks, 0, (const void *const *)data, data, &call);
@@ -255,8 +260,11 @@ static void late_peer(struct ranks *ranks)
     for (int r = 0; r < ranks->size; r++)
         data[r] = ranks_alloc(ranks, r, sizeof found);
     for (int late = 0; late < ranks->devices; late++) {
-        const struct ranks_call call = {2, TRIB_U32,        TRIB_SUM, TRI_PULL_TWO_SHOT,
-                                        0, RANKS_ALL_MAPPED};
+        const struct ranks_call call = {.count = 2,
+                                        .dtype = TRIB_U32,
+                                        .op = TRIB_SUM,
+                                        .way = TRI_PULL_TWO_SHOT,
+                                        .unmapped = RANKS_ALL_MAPPED};
         for (int r = 0; r < ranks->size; r++) {
             const uint32_t parts[] = {1, 100 + (uint32_t)r};
             ranks_copy(ranks, r, data[r], parts, sizeof parts);
@@ -290,7 +298,9 @@ static unsigned char large_input(size_t i, int rank)
     return (unsigned char)(i * 7 + (i >> 16) * 3 + (i >> 31) + (size_t)rank * 29);
 }
 
-static void check_large(const struct ranks *ranks, unsigned char *host, unsigned char *const *recv)
+/* Sums, or what the last rank has sent. */
+static void check_large(const struct ranks *ranks, unsigned char *host, unsigned char *const *recv,
+                        bool copied)
 {
     for (int r = 0; r < ranks->size; r++) {
         ranks_copy(ranks, r, host, recv[r], LARGE);
@@ -298,7 +308,7 @@ static void check_large(const struct ranks *ranks, unsigned char *host, unsigned
         size_t wrong = 0;
         for (size_t i = 0; i < LARGE; i++) {
             unsigned sum = 0;
-            for (int p = 0; p < ranks->size; p++)
+            for (int p = copied ? ranks->size - 1 : 0; p < ranks->size; p++)
                 sum += large_input(i, p);
             wrong += host[i] != (unsigned char)sum;
         }
@@ -309,32 +319,36 @@ static void check_large(const struct ranks *ranks, unsigned char *host, unsigned
 static void large(const struct ranks *ranks)
 {
     unsigned char *host = malloc(LARGE), *send[TRI_PULL_RANKS], *recv[TRI_PULL_RANKS];
-    struct ranks_call call = {LARGE, TRIB_U8, TRIB_SUM, TRI_PULL_ONE_SHOT, 0, RANKS_ALL_MAPPED};
+    struct ranks_call call = {
+        .count = LARGE, .dtype = TRIB_U8, .op = TRIB_SUM, .unmapped = RANKS_ALL_MAPPED};
     for (int r = 0; r < ranks->size; r++) {
         for (size_t i = 0; i < LARGE; i++)
             host[i] = large_input(i, r);
         send[r] = ranks_alloc(ranks, r, LARGE);
-        recv[r] = ranks_alloc(ranks, r, LARGE);
+        recv[r] = ranks_alloc(ranks, r, LARGE + 1);
         ranks_copy(ranks, r, send[r], host, LARGE);
         ranks_wait(ranks);
     }
-    for (int i = 0; i < 3; i++) {
-        static const char *const ways[] = {"one shot", "two shot", "staged"};
+    for (int i = 0; i < 4; i++) {
+        static const char *const ways[] = {"one shot", "two shot", "staged", "broadcast"};
         check_begin("pull of %zu elements, %d ranks, %s", LARGE, ranks->size, ways[i]);
         call.way = i == 0 ? TRI_PULL_ONE_SHOT : TRI_PULL_TWO_SHOT;
+        call.kind = i == 3 ? TRI_PULL_BROADCAST : TRI_PULL_ALLREDUCE;
+        call.root = ranks->size - 1;
         call.unmapped = i == 2 ? 0 : RANKS_ALL_MAPPED;
         for (int r = 0; r < ranks->size; r++) {
+            recv[r] += i == 3; /* a copy of single bytes */
             MUST(cudaSetDevice(r / ranks->each));
             MUST(cudaMemset(recv[r], 0xa5, LARGE));
             MUST(cudaDeviceSynchronize());
         }
         ranks_pull_all(ranks, (const void *const *)send, (void *const *)recv, &call);
-        check_large(ranks, host, recv);
+        check_large(ranks, host, recv, i == 3);
         check_end();
     }
     for (int r = 0; r < ranks->size; r++) {
         MUST(cudaFree(send[r]));
-        MUST(cudaFree(recv[r]));
+        MUST(cudaFree(recv[r] - 1));
     }
     free(host);
 }
@@ -351,6 +365,7 @@ static void test_ranks(int devices, int each)
         return;
     }
     types_and_reductions(&ranks);
+    gpus_kinds(&ranks);
     rows_alternate(&ranks, 1000);
     rows_graph(&ranks, 100);
     rows_abort(&ranks, 10);

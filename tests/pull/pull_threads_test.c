@@ -7,7 +7,7 @@
 #include "tests/check.h"
 #include "tests/team.h"
 
-enum { MOST = 256, ROUNDS = 10 };
+enum { MOST = 256, ROUNDS = 40 };
 
 struct world {
     int size, calls;
@@ -25,19 +25,28 @@ static void open_world(struct world *w, int size)
     w->patience_ns = UINT64_C(60000000000); /* a lost barrier is a failed check, not a hang */
 }
 
-/* A rank's call; `unmapped` is a rank, or as many as there are. */
-static void pull_of(struct world *w, int rank, const void *send, void *recv, size_t count,
-                    int unmapped)
+/* A call of all ranks; `unmapped` is one, or as many as there are. */
+struct thread_call {
+    enum tri_pull_kind kind;
+    size_t count;
+    int unmapped, root;
+};
+
+static void pull_of(struct world *w, int rank, const void *send, void *recv,
+                    const struct thread_call *c)
 {
-    const struct tri_pull_rank here = {send, recv, rank != unmapped, rank};
+    const struct tri_pull_rank here = {send, recv, rank != c->unmapped, rank};
+    const bool copies = tri_pull_copies(c->kind);
     struct tri_pull call = {.here = &here,
                             .n = 1,
                             .scratch_bytes = sizeof w->scratch[0],
                             .size = w->size,
-                            .count = count,
-                            .dtype = TRIB_I32,
+                            .kind = c->kind,
+                            .root = c->root,
+                            .count = c->count * (copies ? sizeof(int32_t) : 1),
+                            .dtype = copies ? TRIB_U8 : TRIB_I32,
                             .op = TRIB_SUM,
-                            .way = count % 2 ? TRI_PULL_TWO_SHOT : TRI_PULL_ONE_SHOT,
+                            .way = c->count % 2 ? TRI_PULL_TWO_SHOT : TRI_PULL_ONE_SHOT,
                             .abort_flag = &w->abort_flag,
                             .patience_ns = w->patience_ns};
     for (int r = 0; r < w->size; r++) {
@@ -52,23 +61,40 @@ static int32_t part_of(int rank, int call, size_t i)
     return (int32_t)((call * 7 + rank * 1000 + (int)i) % 100000);
 }
 
-/* Two shot in place, otherwise apart, in buffers that the next call fills anew. */
+/* Element `i` of what the rank gets. */
+static int32_t expected_of(const struct thread_call *c, int size, int rank, int call, size_t i)
+{
+    const size_t own = tri_pull_scatters(c->kind) ? (size_t)rank * c->count : 0;
+    int32_t sum = 0;
+    if (tri_pull_gathers(c->kind))
+        return part_of((int)(i / c->count), call, own + i % c->count);
+    if (c->kind == TRI_PULL_BROADCAST)
+        return part_of(c->root, call, i);
+    for (int r = 0; r < size; r++)
+        sum += part_of(r, call, own + i);
+    return sum;
+}
+
+/* Every kind. Two shot in place, otherwise apart, in buffers that the next call fills anew. */
 static bool make_call(struct world *w, int rank, int call)
 {
-    const size_t count = (size_t)(call * 31 % 120) + 1;
-    int32_t data[2][MOST];
-    int32_t *const recv = data[count % 2 ? 0 : 1];
+    const size_t count = (size_t)(call * 31 % 120) + 1, size = (size_t)w->size;
+    const struct thread_call c = {.kind = (enum tri_pull_kind)(call / 2 % 5),
+                                  .count = count,
+                                  .unmapped = call % 3 == 0 ? call % w->size : w->size,
+                                  .root = call % w->size};
+    const size_t sent = tri_pull_scatters(c.kind) ? count * size : count;
+    const size_t received = tri_pull_gathers(c.kind) ? count * size : count;
+    int32_t data[2][3 * MOST];
+    int32_t *const recv = data[c.kind == TRI_PULL_ALLREDUCE && count % 2 ? 0 : 1];
     memset(data, 0xa5, sizeof data);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < sent; i++)
         data[0][i] = part_of(rank, call, i);
-    pull_of(w, rank, data[0], recv, count, call % 3 == 0 ? call % w->size : w->size);
-    for (size_t i = 0; i < count; i++) {
-        int32_t sum = 0;
-        for (int r = 0; r < w->size; r++)
-            sum += part_of(r, call, i);
-        if (recv[i] != sum)
-            return CHECK_MSG(false, "rank %d, call %d: element %zu is wrong", rank, call, i);
-    }
+    pull_of(w, rank, data[0], recv, &c);
+    for (size_t i = 0; i < received; i++)
+        if (recv[i] != expected_of(&c, w->size, rank, call, i))
+            return CHECK_MSG(false, "rank %d, call %d, kind %d: element %zu is wrong", rank, call,
+                             (int)c.kind, i);
     return true;
 }
 
@@ -106,7 +132,9 @@ static void abort_rank(int rank, int size, void *argument)
             __atomic_store_n(&w->abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
             call = 20;
         } else {
-            pull_of(w, rank, send, recv, MOST - (size_t)call % 2, size);
+            pull_of(w, rank, send, recv,
+                    &(struct thread_call){call % 3 == 2 ? TRI_PULL_BROADCAST : TRI_PULL_ALLREDUCE,
+                                          MOST - (size_t)call % 2, size, 0});
         }
         free(send);
         free(recv);
@@ -134,7 +162,7 @@ static void late(void)
     open_world(&w, 2);
     w.patience_ns = 20000000;
     const double began = check_now_ms();
-    pull_of(&w, 0, data[0], data[1], 4, 2);
+    pull_of(&w, 0, data[0], data[1], &(struct thread_call){TRI_PULL_ALLREDUCE, 4, 2, 0});
     CHECK(check_now_ms() - began >= 20);
     CHECK(w.abort_flag == TRI_PUSH_LATE && w.control[0].over == TRI_PUSH_LATE);
     CHECK(data[1][0] == -1 && data[1][3] == -1);

@@ -35,6 +35,8 @@ struct ranks_call {
     trib_op op;
     enum tri_pull_way way;
     int blocks, unmapped; /* a rank, or RANKS_ALL_MAPPED */
+    enum tri_pull_kind kind;
+    int root;
 };
 
 /* Queue a call of the ranks of `device`; send[r] and recv[r] are rank r's. */

@@ -16,8 +16,8 @@ struct world {
     unsigned char *send[TRI_PUSH_RANKS], *recv[TRI_PUSH_RANKS];
 };
 
-static const char *const names[] = {"allreduce", "reduce_scatter", "two shot", "allgather",
-                                    "broadcast"};
+static const char *const names[] = {"allreduce", "reduce_scatter", "two shot",
+                                    "allgather", "broadcast",      "alltoall"};
 
 static void open_world(struct world *w, const struct gpus *gpus)
 {
@@ -51,12 +51,12 @@ static size_t part(const struct gpus_call *call)
 
 static size_t sent(const struct world *w, const struct gpus_call *call)
 {
-    return part(call) * (call->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)w->gpus->size : 1);
+    return part(call) * (tri_push_scatters(call->kind) ? (size_t)w->gpus->size : 1);
 }
 
 static size_t received(const struct world *w, const struct gpus_call *call)
 {
-    return part(call) * (call->kind == TRI_PUSH_ALLGATHER ? (size_t)w->gpus->size : 1);
+    return part(call) * (tri_push_gathers(call->kind) ? (size_t)w->gpus->size : 1);
 }
 
 /* What rank `r` is to receive, into w->expected. */
@@ -66,9 +66,9 @@ static void expect(struct world *w, const struct gpus_call *call, int r)
     const void *elements[TRI_PUSH_RANKS];
     if (call->kind == TRI_PUSH_BROADCAST)
         memcpy(w->expected, w->before[call->root], part(call));
-    for (int p = 0; p < w->gpus->size && call->kind == TRI_PUSH_ALLGATHER; p++)
-        memcpy(w->expected + (size_t)p * part(call), w->before[p], part(call));
-    const size_t own = call->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)r * part(call) : 0;
+    const size_t own = tri_push_scatters(call->kind) ? (size_t)r * part(call) : 0;
+    for (int p = 0; p < w->gpus->size && tri_push_gathers(call->kind); p++)
+        memcpy(w->expected + (size_t)p * part(call), w->before[p] + own, part(call));
     for (size_t i = 0; i < call->count && !tri_push_copies(call->kind); i++) {
         for (int p = 0; p < w->gpus->size; p++)
             elements[p] = w->before[p] + own + i * width;
@@ -151,7 +151,7 @@ static void kind_of(struct world *w, enum tri_push_kind kind, trib_dtype dtype)
         memset(w->before[r] + 16, 0xff, 16 + 4 * (size_t)r);
     }
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        for (int in_place = 0; in_place < 2; in_place++) {
+        for (int in_place = 0; in_place < (kind == TRI_PUSH_ALLTOALL ? 1 : 2); in_place++) {
             const struct gpus_call call = {.count = sizes[i] / trib_dtype_size(dtype),
                                            .dtype = dtype,
                                            .op = (trib_op)(TRIB_SUM + i % 5),
@@ -172,7 +172,7 @@ void gpus_kinds(const struct gpus *gpus)
     for (trib_dtype dtype = TRIB_F16; dtype <= TRIB_U64; dtype++)
         for (int kind = TRI_PUSH_REDUCE_SCATTER; kind <= TRI_PUSH_TWO_SHOT; kind++)
             kind_of(&w, (enum tri_push_kind)kind, dtype);
-    for (enum tri_push_kind kind = TRI_PUSH_ALLGATHER; kind <= TRI_PUSH_BROADCAST; kind++) {
+    for (enum tri_push_kind kind = TRI_PUSH_ALLGATHER; kind <= TRI_PUSH_ALLTOALL; kind++) {
         kind_of(&w, kind, TRIB_F32);
         kind_of(&w, kind, TRIB_BF16);
         kind_of(&w, kind, TRIB_U8);

@@ -128,11 +128,11 @@ static uint32_t result_of(const struct model *m, size_t call, int rank, size_t i
     uint32_t sum = 0;
     if (c->kind == TRI_PUSH_BROADCAST)
         return number(call, c->root, i);
-    if (c->kind == TRI_PUSH_ALLGATHER)
-        return number(call, (int)(i / c->count), i % c->count);
+    const size_t own = tri_push_scatters(c->kind) ? (size_t)rank * c->count : 0;
+    if (tri_push_gathers(c->kind))
+        return number(call, (int)(i / c->count), own + i % c->count);
     for (int r = 0; r < m->ranks; r++)
-        sum +=
-            number(call, r, c->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)rank * c->count + i : i);
+        sum += number(call, r, own + i);
     return sum;
 }
 
@@ -144,7 +144,7 @@ static void fill_call(struct model_search *s, size_t call)
     for (int r = 0; r < m->ranks; r++) {
         for (size_t i = 0; i < MODEL_ELEMENTS; i++)
             s->sent[call][r][i] = m->nans ? UINT32_MAX : element_of(m, number(call, r, i));
-        for (size_t i = 0; i < (c->kind == TRI_PUSH_ALLGATHER ? all : c->count); i++)
+        for (size_t i = 0; i < (tri_push_gathers(c->kind) ? all : c->count); i++)
             s->expected[call][r][i] = element_of(m, result_of(m, call, r, i));
     }
 }

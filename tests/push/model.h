@@ -18,7 +18,7 @@
 
 #include "kernels/push.h"
 
-enum { MODEL_RANKS = 3, MODEL_WORKERS = 2, MODEL_CALLS = 6, MODEL_CHUNKS = 4 };
+enum { MODEL_RANKS = 3, MODEL_WORKERS = 2, MODEL_CALLS = 7, MODEL_CHUNKS = 4 };
 
 /* What is done wrong. */
 enum model_bug {

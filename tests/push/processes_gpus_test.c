@@ -16,14 +16,14 @@ enum { DEATH_MS = 20000 };
 /* ---- calls */
 
 struct call {
-    int kind; /* allreduce, reduce_scatter, allgather, broadcast */
+    int kind; /* allreduce, reduce_scatter, allgather, broadcast, alltoall */
     int root;
     size_t at, count;
 };
 
 static struct call draw_call(uint64_t *state, int size)
 {
-    struct call call = {.kind = (int)(draw(state) % 4),
+    struct call call = {.kind = (int)(draw(state) % 5),
                         .root = (int)(draw(state) % (uint32_t)size)};
     call.count = draw(state) % 4 == 0 ? 1 + draw(state) % MOST : 1 + draw(state) % 64;
     call.at = draw(state) % (MOST - call.count + 1);
@@ -40,6 +40,8 @@ static trib_status make(const struct rank *r, const struct call *call, uint32_t 
         return trib_reduce_scatter(r->comm, send, recv, call->count, TRIB_U32, TRIB_SUM, r->stream);
     case 2:
         return trib_allgather(r->comm, send, recv, call->count, TRIB_U32, r->stream);
+    case 4:
+        return trib_alltoall(r->comm, send, recv, call->count, TRIB_U32, r->stream);
     default:
         return trib_broadcast(r->comm, send, recv, call->count, TRIB_U32, call->root, r->stream);
     }
@@ -55,6 +57,9 @@ static uint32_t expected(const struct rank *r, const struct call *call, size_t i
         return sum_of(r->size, call->at + (size_t)r->rank * call->count + i);
     case 2:
         return input((int)(i / call->count), call->at + i % call->count);
+    case 4:
+        return input((int)(i / call->count),
+                     call->at + (size_t)r->rank * call->count + i % call->count);
     default:
         return input(call->root, call->at + i);
     }
@@ -62,7 +67,8 @@ static uint32_t expected(const struct rank *r, const struct call *call, size_t i
 
 static bool is_right(const struct rank *r, const struct call *call, const uint32_t *found)
 {
-    const size_t n = call->kind == 2 ? call->count * (size_t)r->size : call->count;
+    const size_t n =
+        call->kind == 2 || call->kind == 4 ? call->count * (size_t)r->size : call->count;
     for (size_t i = 0; i < n; i++)
         if (found[i] != expected(r, call, i))
             return CHECK_MSG(false,

@@ -30,13 +30,14 @@ static const struct model three = {
 
 /* A granule of the root's second chunk is not used again before the call after the next. */
 static const struct model kinds = {.ranks = 2,
-                                   .n = 6,
+                                   .n = 7,
                                    .calls = {{3, {2, 1}, TRI_PUSH_BROADCAST, 0},
                                              {1, {1, 1}, TRI_PUSH_BROADCAST, 0},
                                              {2, {1, 2}, TRI_PUSH_BROADCAST, 0},
                                              {3, {1, 2}, TRI_PUSH_ALLGATHER, 0},
                                              {3, {2, 1}, TRI_PUSH_REDUCE_SCATTER, 0},
-                                             {1, {1, 1}, TRI_PUSH_BROADCAST, 1}},
+                                             {1, {1, 1}, TRI_PUSH_BROADCAST, 1},
+                                             {2, {1, 1}, TRI_PUSH_ALLTOALL, 0}},
                                    .dtype = TRIB_I32,
                                    .most = MOST};
 /* Right, too, under all of its 2,964,262 states, which take 10 to 20 s. */

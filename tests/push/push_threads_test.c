@@ -53,19 +53,20 @@ static int32_t part_of(int rank, int call, size_t i)
     return (int32_t)((call * 7 + rank * 1000 + (int)i) % 100000);
 }
 
-/* An allgather, or a broadcast, which is a wait for a root that is late. */
+/* An allgather, an alltoall, or a broadcast, which is a wait for a root that is late. */
 static bool make_copy(struct world *w, int rank, int call, enum tri_push_kind kind)
 {
     const size_t count = (size_t)(call * 31 % 120) + 1;
-    const bool gathers = kind == TRI_PUSH_ALLGATHER;
+    const bool gathers = tri_push_gathers(kind), scatters = tri_push_scatters(kind);
+    const size_t own = scatters ? (size_t)rank * count : 0;
     int32_t send[MOST], recv[MOST];
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count * (scatters ? (size_t)w->size : 1); i++)
         send[i] = part_of(rank, call, i);
     push_call(w, rank, send, recv,
               (struct tri_push){
                   .count = 4 * count, .dtype = TRIB_U8, .kind = kind, .root = call % w->size});
     for (size_t i = 0; i < count * (gathers ? (size_t)w->size : 1); i++)
-        if (recv[i] != part_of(gathers ? (int)(i / count) : call % w->size, call, i % count))
+        if (recv[i] != part_of(gathers ? (int)(i / count) : call % w->size, call, own + i % count))
             return CHECK_MSG(false, "rank %d, call %d: element %zu is wrong", rank, call, i);
     return true;
 }
@@ -122,13 +123,15 @@ static bool make_sum(struct world *w, int rank, int call)
 
 static bool make_call(struct world *w, int rank, int call)
 {
-    switch (call / 3 % 4) {
+    switch (call / 3 % 5) {
     case 0:
         return make_copy(w, rank, call, TRI_PUSH_BROADCAST);
     case 1:
         return make_copy(w, rank, call, TRI_PUSH_ALLGATHER);
     case 2:
         return make_scatter(w, rank, call);
+    case 3:
+        return make_copy(w, rank, call, TRI_PUSH_ALLTOALL);
     default:
         return make_sum(w, rank, call);
     }

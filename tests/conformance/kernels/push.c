@@ -26,18 +26,18 @@ struct push_case {
     int root;
 };
 
-static const char *const kinds[] = {"allreduce", "reduce_scatter", "two shot", "allgather",
-                                    "broadcast"};
+static const char *const kinds[] = {"allreduce", "reduce_scatter", "two shot",
+                                    "allgather", "broadcast",      "alltoall"};
 
 /* Elements of `send`, and of `recv`. */
 static size_t sent(const struct world *w, const struct push_case *c)
 {
-    return c->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)w->size * c->count : c->count;
+    return tri_push_scatters(c->kind) ? (size_t)w->size * c->count : c->count;
 }
 
 static size_t received(const struct world *w, const struct push_case *c)
 {
-    return c->kind == TRI_PUSH_ALLGATHER ? (size_t)w->size * c->count : c->count;
+    return tri_push_gathers(c->kind) ? (size_t)w->size * c->count : c->count;
 }
 
 static struct tri_push_control *control_of(const struct world *w, unsigned char *base, int rank)
@@ -72,13 +72,14 @@ static void open_world(struct world *w, struct arena *arena, int size, size_t ca
 static void place_buffers(struct world *w, const struct push_case *c)
 {
     const size_t size = trib_dtype_size(c->dtype), block = c->count * size;
+    const bool in_place = c->in_place && c->kind != TRI_PUSH_ALLTOALL;
     for (int r = 0; r < w->size; r++) {
         const size_t shift = r % 3 == 0 ? 0 : kernels_random() % 16 / size * size;
-        const size_t inside = c->in_place && tri_push_copies(c->kind) ? received(w, c) : sent(w, c);
+        const size_t inside = in_place && tri_push_copies(c->kind) ? received(w, c) : sent(w, c);
         const size_t first = arena_place(w->arena, inside * size, shift);
         arena_name(w->arena, first, "send");
         w->send[r] = w->recv[r] = first;
-        if (!c->in_place)
+        if (!in_place)
             w->recv[r] = arena_place(w->arena, received(w, c) * size, r % 2 * size);
         else if (c->kind == TRI_PUSH_REDUCE_SCATTER)
             w->recv[r] += (size_t)r * block;
@@ -165,9 +166,11 @@ static void expect_copies(const struct world *w, const struct push_case *c)
     const size_t bytes = c->count * trib_dtype_size(c->dtype);
     for (int r = 0; r < w->size; r++)
         for (int from = 0; from < w->size; from++) {
-            const size_t at = c->kind == TRI_PUSH_ALLGATHER ? (size_t)from * bytes : 0;
+            const size_t at = tri_push_gathers(c->kind) ? (size_t)from * bytes : 0;
+            const size_t of = tri_push_scatters(c->kind) ? (size_t)r * bytes : 0;
             if (sends(c, from))
-                memmove(w->arena->image + w->recv[r] + at, w->arena->image + w->send[from], bytes);
+                memmove(w->arena->image + w->recv[r] + at, w->arena->image + w->send[from] + of,
+                        bytes);
         }
 }
 
@@ -186,7 +189,7 @@ static void expect(const struct world *w, const struct push_case *c)
 static void compare_ranks(const struct world *w, const struct push_case *c)
 {
     const size_t bytes = received(w, c) * trib_dtype_size(c->dtype);
-    if (c->kind == TRI_PUSH_REDUCE_SCATTER)
+    if (tri_push_scatters(c->kind))
         return;
     for (int r = 1; r < w->size && !check_left_out(); r++)
         CHECK_MSG(memcmp(w->arena->found + w->recv[0], w->arena->found + w->recv[r], bytes) == 0,
@@ -279,7 +282,7 @@ static void copy_series(struct world *w, struct arena *arena, enum tri_push_kind
 static void other_kinds(struct world *w, struct arena *arena, int size)
 {
     const char *name = arena->place->kernels->name;
-    for (enum tri_push_kind kind = TRI_PUSH_REDUCE_SCATTER; kind <= TRI_PUSH_BROADCAST; kind++) {
+    for (enum tri_push_kind kind = TRI_PUSH_REDUCE_SCATTER; kind <= TRI_PUSH_ALLTOALL; kind++) {
         check_begin("%s push, %s of %d ranks", name, kinds[kind], size);
         if (tri_push_copies(kind))
             copy_series(w, arena, kind, size);
@@ -296,7 +299,7 @@ static void mixed_calls(struct world *w, struct arena *arena)
     open_world(w, arena, 3, 200);
     for (size_t i = 0; i < 120; i++) {
         const trib_dtype dtype = (trib_dtype)(TRIB_F16 + kernels_random() % 10);
-        const enum tri_push_kind kind = (enum tri_push_kind)(kernels_random() % 5);
+        const enum tri_push_kind kind = (enum tri_push_kind)(kernels_random() % 6);
         const size_t least = kind == TRI_PUSH_TWO_SHOT ? 20 : 0; /* of any type two chunks */
         one_call(w, &(struct push_case){dtype, TRIB_SUM, least + kernels_random() % 180, i % 2,
                                         KERNELS_WILD_NANS, kind, (int)(kernels_random() % 3)});

@@ -1,26 +1,39 @@
-/* Reduce_scatters, allgathers and broadcasts: push serves small ones, and NCCL the rest. */
+/* Reduce_scatters, allgathers, broadcasts and alltoalls: push serves small ones, pull larger ones of two ranks, and NCCL
+ * the rest. */
 #include <string.h>
 
+#include "tests/nccl_fake/fake_pull.h"
 #include "tests/nccl_fake/push/cases.h"
 #include "tests/nccl_fake/push/fixture.h"
 
-enum { KIB = 1024 };
+enum { KIB = 1024, MIB = 1024 * KIB };
 
 /* A call of every rank. */
 struct call {
     struct push_ranks *ranks;
-    enum kind { SCATTER, GATHER, BROADCAST, KINDS } kind;
+    enum kind { SCATTER, GATHER, BROADCAST, ALLTOALL, KINDS } kind;
     size_t count;
     trib_dtype dtype;
     int32_t root;
     bool in_place;
 };
 
-static const char *const names[KINDS] = {"reduce_scatters", "allgathers", "broadcasts"};
+static const char *const names[KINDS] = {"reduce_scatters", "allgathers", "broadcasts",
+                                         "alltoalls"};
 
 static size_t bytes_of(const struct call *c)
 {
     return c->count * trib_dtype_size(c->dtype);
+}
+
+static bool scatters(const struct call *c)
+{
+    return c->kind == SCATTER || c->kind == ALLTOALL;
+}
+
+static bool gathers(const struct call *c)
+{
+    return c->kind == GATHER || c->kind == ALLTOALL;
 }
 
 /* Where `recv` begins in the rank's buffer, whose first half is `send` unless the call is in place. */
@@ -47,6 +60,8 @@ static void call_rank(int rank, int size, void *argument)
     (void)size;
     if (c->kind == SCATTER)
         CHECK_OK(trib_reduce_scatter(comm, send, recv, c->count, c->dtype, TRIB_SUM, stream));
+    else if (c->kind == ALLTOALL)
+        CHECK_OK(trib_alltoall(comm, send, recv, c->count, c->dtype, stream));
     else if (c->kind == GATHER)
         CHECK_OK(trib_allgather(comm, send, recv, c->count, c->dtype, stream));
     else
@@ -64,7 +79,7 @@ static uint32_t word(int rank, size_t i)
 
 static void fill(const struct call *c)
 {
-    const size_t words = bytes_of(c) / 4 * (c->kind == SCATTER ? (size_t)c->ranks->size : 1);
+    const size_t words = bytes_of(c) / 4 * (scatters(c) ? (size_t)c->ranks->size : 1);
     for (int rank = 0; rank < c->ranks->size; rank++) {
         char *const data = c->ranks->data[rank];
         memset(data, 0x5a, 2 * (size_t)c->ranks->size * bytes_of(c));
@@ -81,16 +96,17 @@ static uint32_t expected(const struct call *c, int rank, size_t i)
     uint32_t sum = 0;
     if (c->kind == BROADCAST)
         return word(c->root, i);
-    if (c->kind == GATHER)
-        return word((int)(i / words), i % words);
+    const size_t own = scatters(c) ? (size_t)rank * words : 0;
+    if (gathers(c))
+        return word((int)(i / words), own + i % words);
     for (int other = 0; other < c->ranks->size; other++)
-        sum += word(other, (size_t)rank * words + i);
+        sum += word(other, own + i);
     return sum;
 }
 
 static void check_rank(const struct call *c, int rank)
 {
-    const size_t words = bytes_of(c) / 4 * (c->kind == GATHER ? (size_t)c->ranks->size : 1);
+    const size_t words = bytes_of(c) / 4 * (gathers(c) ? (size_t)c->ranks->size : 1);
     const char *recv = (const char *)c->ranks->data[rank] + recv_at(c, rank);
     CHECK_OK(trib_comm_wait(c->ranks->comms[rank], c->ranks->streams[rank], PUSH_PLENTY_MS));
     for (size_t i = 0; i < words; i++) {
@@ -133,11 +149,13 @@ static void results(int size)
 {
     static const trib_dtype copied[] = {TRIB_F32, TRIB_I8, TRIB_F16, TRIB_F64};
     struct push_ranks ranks;
-    push_begin("reduce_scatters, allgathers and broadcasts");
+    push_begin("reduce_scatters, allgathers, alltoalls and broadcasts");
     if (push_open(&ranks, size, (size_t)2 * 8 * 8 * PUSH_N, NULL)) {
         int calls = 0;
         for (int i = 0; i < 4 * KINDS * 2; i++, calls++) {
-            struct call c = {&ranks, (enum kind)(i % KINDS), PUSH_N, TRIB_I32, i % size, i % 2};
+            const int turn = i / KINDS;
+            struct call c = {&ranks,   (enum kind)(i % KINDS), PUSH_N,
+                             TRIB_I32, (i + turn) % size,      turn % 2};
             if (c.kind != SCATTER)
                 c.dtype = copied[i / KINDS % 4];
             one_call(&c);
@@ -161,6 +179,29 @@ static size_t most_of(const struct call *c, size_t limit)
     return chunks * TRI_PUSH_CHUNK / (wide ? 2 : 1) / trib_dtype_size(c->dtype);
 }
 
+static bool is_pulled(const struct call *c)
+{
+    return c->ranks->size == 2 && (c->kind != BROADCAST || bytes_of(c) > MIB);
+}
+
+/* A call that is too large for push. */
+static void check_larger(struct call *c)
+{
+    const int size = c->ranks->size;
+    const long pulls = fake_pulls().done;
+    const long messages = c->kind == ALLTOALL ? 2 * size : 1; /* of a rank, if NCCL gets them */
+    const bool pulled = is_pulled(c);
+    if (pulled && c->dtype == TRIB_I32)
+        one_call(c);
+    else
+        check_ranks(size, call_rank, c);
+    for (int rank = 0; rank < size; rank++)
+        CHECK_OK(trib_comm_wait(c->ranks->comms[rank], c->ranks->streams[rank], PUSH_PLENTY_MS));
+    CHECK_MSG(push_counts(c->ranks, pulled ? 0 : size * messages, 0) &&
+                  fake_pulls().done - pulls == pulled,
+              "%s of %zu %s", names[c->kind], c->count, trib_dtype_name(c->dtype));
+}
+
 static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dtype, size_t limit)
 {
     struct call c = {ranks, kind, 0, dtype, ranks->size - 1, false};
@@ -173,9 +214,7 @@ static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dty
     CHECK_MSG(push_counts(ranks, 0, 1), "%s of %zu %s", names[kind], c.count,
               trib_dtype_name(dtype));
     c.count++;
-    check_ranks(ranks->size, call_rank, &c);
-    CHECK_MSG(push_counts(ranks, ranks->size, 0), "%s of %zu %s", names[kind], c.count,
-              trib_dtype_name(dtype));
+    check_larger(&c);
 }
 
 static void limits(int size, uint64_t peer_bytes, size_t limit)
@@ -184,7 +223,7 @@ static void limits(int size, uint64_t peer_bytes, size_t limit)
     struct push_ranks ranks;
     trib_options options = TRIB_OPTIONS_INIT;
     options.peer_bytes = peer_bytes;
-    push_begin("limits of reduce_scatters, allgathers and broadcasts");
+    push_begin("limits of reduce_scatters, allgathers, alltoalls and broadcasts");
     if (push_open(&ranks, size, (size_t)size * 2 * (limit + 64), &options)) {
         for (int kind = 0; kind < KINDS; kind++)
             for (size_t i = 0; i < 3; i++)
@@ -194,8 +233,67 @@ static void limits(int size, uint64_t peer_bytes, size_t limit)
     push_end();
 }
 
+/* --------------------------------------------------------------------------------------------- pull */
+
+/* In place and not, from every root, all mapped or one rank's memory of a pool of its own; more than takes
+ * single steps, and less. */
+static void pulled(size_t count)
+{
+    struct push_ranks ranks;
+    push_begin("larger reduce_scatters, allgathers, alltoalls and broadcasts");
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.peer_bytes = (uint64_t)16384 * KIB;
+    if (push_open(&ranks, 2, 2 * 2 * 4 * count, &options)) {
+        for (int i = 0; i < KINDS * 4 * 3; i++) {
+            const int staged = i / KINDS / 4;
+            const struct fake_pulls before = fake_pulls();
+            const int turn = i / KINDS;
+            struct call c = {&ranks,   (enum kind)(i % KINDS), count,
+                             TRIB_I32, (i + turn / 2) % 2,     turn % 2};
+            if (!is_pulled(&c))
+                continue;
+            if (staged != 0)
+                fake_pool(ranks.data[staged - 1], false);
+            one_call(&c);
+            if (staged != 0)
+                fake_pool(ranks.data[staged - 1], true);
+            /* of a broadcast only the root's memory counts, and an alltoall in place sends a copy */
+            const bool goes = staged != 0 && (c.kind != BROADCAST || c.root == staged - 1) &&
+                              (c.kind != ALLTOALL || !c.in_place);
+            CHECK_MSG(push_counts(&ranks, 0, 0) && fake_pulls().done - before.done == 1 &&
+                          fake_pulls().staged - before.staged == goes,
+                      "%s of %zu", names[c.kind], count);
+        }
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* Without peers NCCL moves the data, an alltoall's as messages. */
+static void moved(void)
+{
+    struct push_ranks ranks;
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.peer_bytes = TRIB_NO_PEERS;
+    push_begin("kinds that NCCL serves");
+    if (push_open(&ranks, 3, (size_t)2 * 3 * 4 * PUSH_N, &options)) {
+        fake_move_data(true);
+        for (int kind = 0; kind < KINDS; kind++) {
+            struct call c = {&ranks, (enum kind)kind, PUSH_N, TRIB_U32, 1, false};
+            fill(&c);
+            check_ranks(3, call_rank, &c);
+            for (int rank = 0; rank < 3; rank++)
+                check_rank(&c, rank);
+        }
+        fake_move_data(false);
+        push_close(&ranks);
+    }
+    push_end();
+}
+
 void push_kinds(void)
 {
+    moved();
     for (int size = 2; size <= 8; size += 3)
         results(size);
     barrier();
@@ -204,4 +302,6 @@ void push_kinds(void)
     limits(4, 0, (size_t)512 * KIB);
     limits(3, (uint64_t)32768 * KIB, (size_t)512 * KIB);
     limits(8, 0, (size_t)256 * KIB);
+    pulled((size_t)129 * KIB + 3);
+    pulled((size_t)512 * KIB + 1);
 }

@@ -1,0 +1,198 @@
+#include "tests/pull/large_kinds.h"
+
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+
+#include "tests/check.h"
+#include "tests/conformance/cuda_must.h"
+
+enum { RANKS = 2, PLENTY_MS = 20000, MOST = 4000003, REPLAYS = 50 };
+
+/* What all calls of a case have, and of each rank: a part, all parts, and what the last rank has made. */
+struct kinds {
+    struct team *team;
+    size_t count;
+    float *part[RANKS], *all[RANKS], *swapped[RANKS], *copy[RANKS];
+    float *host;
+};
+
+/* Small, so that sums are exact. */
+static float input(int rank, size_t e)
+{
+    return (float)((e * 7 + (size_t)rank * 3) % 11);
+}
+
+static void open_kinds(struct kinds *k, struct team *team)
+{
+    *k = (struct kinds){.team = team, .host = malloc(RANKS * MOST * sizeof(float))};
+    for (int r = 0; r < RANKS; r++) {
+        MUST(cudaSetDevice(r));
+        MUST(cudaMalloc((void **)&k->part[r], MOST * sizeof(float)));
+        MUST(cudaMalloc((void **)&k->all[r], RANKS * MOST * sizeof(float)));
+        MUST(cudaMalloc((void **)&k->swapped[r], RANKS * MOST * sizeof(float)));
+        MUST(cudaMalloc((void **)&k->copy[r], MOST * sizeof(float)));
+    }
+}
+
+static void close_kinds(struct kinds *k)
+{
+    for (int r = 0; r < RANKS; r++) {
+        MUST(cudaSetDevice(r));
+        MUST(cudaFree(k->part[r]));
+        MUST(cudaFree(k->all[r]));
+        MUST(cudaFree(k->swapped[r]));
+        MUST(cudaFree(k->copy[r]));
+    }
+    free(k->host);
+}
+
+/* What calls are to make. */
+static void clear(const struct kinds *k, int rank, cudaStream_t stream)
+{
+    MUST(cudaMemsetAsync(k->all[rank], 0xff, RANKS * MOST * sizeof(float), stream));
+    MUST(cudaMemsetAsync(k->swapped[rank], 0xff, RANKS * MOST * sizeof(float), stream));
+    MUST(cudaMemsetAsync(k->copy[rank], 0xff, MOST * sizeof(float), stream));
+}
+
+static void fill(const struct kinds *k, int rank)
+{
+    for (size_t e = 0; e < k->count; e++)
+        k->host[e] = input(rank, e);
+    MUST(cudaSetDevice(rank));
+    clear(k, rank, NULL);
+    MUST(cudaMemcpy(k->part[rank], k->host, k->count * sizeof(float), cudaMemcpyDefault));
+    MUST(cudaDeviceSynchronize());
+}
+
+/* All parts everywhere; of these, which are alike, each rank the sums of its own, in place; then the ranks swap
+ * what they have; and the last rank's sums everywhere. */
+static void queue(const struct kinds *k, int rank)
+{
+    trib_comm *const comm = k->team->comms[rank];
+    const trib_stream stream = k->team->streams[rank];
+    float *const sums = k->all[rank] + (size_t)rank * k->count;
+    CHECK_OK(trib_allgather(comm, k->part[rank], k->all[rank], k->count, TRIB_F32, stream));
+    CHECK_OK(trib_reduce_scatter(comm, k->all[rank], sums, k->count, TRIB_F32, TRIB_SUM, stream));
+    CHECK_OK(trib_alltoall(comm, k->all[rank], k->swapped[rank], k->count, TRIB_F32, stream));
+    CHECK_OK(trib_broadcast(comm, rank == RANKS - 1 ? sums : NULL, k->copy[rank], k->count,
+                            TRIB_F32, RANKS - 1, stream));
+}
+
+static void check_rank(const struct kinds *k, int rank)
+{
+    size_t wrong = 0;
+    CHECK(team_wait(k->team, rank, PLENTY_MS));
+    MUST(cudaSetDevice(rank));
+    MUST(cudaMemcpy(k->host, k->all[rank], RANKS * k->count * sizeof(float), cudaMemcpyDefault));
+    for (int r = 0; r < RANKS; r++)
+        for (size_t e = 0; e < k->count; e++)
+            wrong += k->host[(size_t)r * k->count + e] !=
+                     (r == rank ? (float)RANKS : 1.0f) * input(r, e);
+    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu elements are wrong", rank, wrong, k->count);
+    MUST(
+        cudaMemcpy(k->host, k->swapped[rank], RANKS * k->count * sizeof(float), cudaMemcpyDefault));
+    wrong = 0;
+    for (int r = 0; r < RANKS; r++)
+        for (size_t e = 0; e < k->count; e++)
+            wrong += k->host[(size_t)r * k->count + e] !=
+                     (r == rank ? (float)RANKS : 1.0f) * input(rank, e);
+    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu swapped elements are wrong", rank, wrong, k->count);
+    MUST(cudaMemcpy(k->host, k->copy[rank], k->count * sizeof(float), cudaMemcpyDefault));
+    wrong = 0;
+    for (size_t e = 0; e < k->count; e++)
+        wrong += k->host[e] != (float)RANKS * input(RANKS - 1, e);
+    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu copied elements are wrong", rank, wrong, k->count);
+}
+
+static void sizes(struct kinds *k)
+{
+    /* The most that push serves; from where pull takes a broadcast, too, on; with parts that begin at units, and
+     * at elements. */
+    static const size_t counts[] = {131072, 262145, 262148, 1000003, 2097152, MOST};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        k->count = counts[i];
+        check_begin("2 ranks: allgather, reduce_scatter, alltoall and broadcast of %zu", k->count);
+        for (int r = 0; r < RANKS; r++)
+            fill(k, r);
+        for (int r = 0; r < RANKS; r++)
+            queue(k, r);
+        for (int r = 0; r < RANKS; r++)
+            check_rank(k, r);
+        check_end();
+    }
+}
+
+static uint64_t staged_of(const struct kinds *k, int rank)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, k->team->comms[rank]));
+    return counters.staged_calls;
+}
+
+/* A rank's part lies where its peer does not map it. */
+static void pinned(struct kinds *k)
+{
+    k->count = 1000003;
+    for (int r = 0; r < RANKS; r++) {
+        const uint64_t before = staged_of(k, r), other = staged_of(k, 1 - r);
+        float *const part = k->part[r];
+        check_begin("2 ranks: allgather of pinned memory of rank %d", r);
+        MUST(cudaHostAlloc((void **)&k->part[r], k->count * sizeof(float), cudaHostAllocPortable));
+        for (int p = 0; p < RANKS; p++)
+            fill(k, p);
+        for (int p = 0; p < RANKS; p++)
+            queue(k, p);
+        for (int p = 0; p < RANKS; p++)
+            check_rank(k, p);
+        CHECK(staged_of(k, r) == before + 1 && staged_of(k, 1 - r) == other);
+        MUST(cudaFreeHost(k->part[r]));
+        k->part[r] = part;
+        check_end();
+    }
+}
+
+static void replay(int rank, int size, void *argument)
+{
+    const struct kinds *k = argument;
+    const cudaStream_t stream = k->team->streams[rank];
+    cudaGraphExec_t executable;
+    cudaGraph_t graph;
+    (void)size;
+    MUST(cudaSetDevice(rank));
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    queue(k, rank);
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&executable, graph, 0));
+    MUST(cudaGraphDestroy(graph));
+    for (int i = 0; i < REPLAYS; i++) {
+        if (i == REPLAYS - 1)
+            clear(k, rank, stream);
+        MUST(cudaGraphLaunch(executable, stream));
+        if (i % 7 == 0 && i < REPLAYS - 1)
+            queue(k, rank);
+    }
+    CHECK(team_wait(k->team, rank, PLENTY_MS));
+    MUST(cudaGraphExecDestroy(executable));
+}
+
+static void graphs(struct kinds *k)
+{
+    k->count = 1000003;
+    check_begin("2 ranks: a graph of these %d times, and calls between", (int)REPLAYS);
+    for (int r = 0; r < RANKS; r++)
+        fill(k, r);
+    check_ranks(RANKS, replay, k);
+    for (int r = 0; r < RANKS; r++)
+        check_rank(k, r);
+    check_end();
+}
+
+void large_kinds(struct team *team)
+{
+    struct kinds k;
+    open_kinds(&k, team);
+    sizes(&k);
+    pinned(&k);
+    graphs(&k);
+    close_kinds(&k);
+}
