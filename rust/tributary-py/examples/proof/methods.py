@@ -4,7 +4,7 @@ A method is `dense`, `ddp`, `bf16`, `powersgd`, or ALGORITHM-DENSITY: a sparse h
 correction, which means that momentum belongs to the hook, and the optimizer has none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import tributary
@@ -24,6 +24,8 @@ OF_BACKEND = {
     "gloo": ("ddp", "powersgd"),
     "host": ("dense", *SPARSE),
 }
+#: Of PowerSGD: its rank, its first steps, which are dense, and how many times less its matrices must be.
+RANK, DENSE_STEPS, RATE = 4, 10, 2
 
 
 class Method(NamedTuple):
@@ -31,7 +33,7 @@ class Method(NamedTuple):
 
     hook: Any  # of tributary.torch, or None
     momentum: float  # of the optimizer
-    sent: Callable[[], int | None]  # bytes that this rank has sent, if that can be known
+    sent: Callable[[], int]  # bytes that this rank has sent
     source: str  # of that number
     begin_step: Callable[[int], None] = lambda step: None
 
@@ -62,28 +64,42 @@ def ring(bytes_: int, size: int) -> int:
     return 2 * bytes_ * (size - 1) // size
 
 
+def low_rank(shapes: Iterable[Any]) -> int:
+    """The elements that PowerSGD averages in a step, for gradients of these shapes.
+
+    As torch's powerSGD_hook has it: of a matrix the columns of P and of Q, or the matrix itself where
+    these are not much less. A bias is a matrix of one column; DDP's buckets change nothing.
+    """
+    count = 0
+    for shape in shapes:
+        rows, columns = shape[0], shape[1:].numel()
+        both = min(rows, columns, RANK) * (rows + columns)
+        count += both if RATE * both < rows * columns else rows * columns
+    return count
+
+
 def attach_torch(name: str, ddp: Any, momentum: float) -> Method:
+    shapes = [parameter.shape for parameter in ddp.parameters()]
+    dense = 4 * sum(shape.numel() for shape in shapes)
+    first, later = dense, dense  # bytes of a step
     if name == "bf16":
         ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        first = later = dense // 2
     if name == "powersgd":
         state = powersgd.PowerSGDState(
-            None, matrix_approximation_rank=4, start_powerSGD_iter=10, min_compression_rate=2
+            None,
+            matrix_approximation_rank=RANK,
+            start_powerSGD_iter=DENSE_STEPS,
+            min_compression_rate=RATE,
         )
         ddp.register_comm_hook(state, powersgd.powerSGD_hook)
-        return Method(None, momentum, lambda: None, "not known")
-    width, steps = {"ddp": 4, "bf16": 2}[name], [0]
-    count = sum(parameter.numel() for parameter in ddp.parameters())
+        later = 4 * low_rank(shapes)
+    sent = [0]
 
     def begin_step(step: int) -> None:
-        steps[0] += 1
+        sent[0] += ring(first if step < DENSE_STEPS else later, ddp.process_group.size())
 
-    return Method(
-        None,
-        momentum,
-        lambda: steps[0] * ring(width * count, ddp.process_group.size()),
-        "computed for a ring",
-        begin_step,
-    )
+    return Method(None, momentum, lambda: sent[0], "computed for a ring", begin_step)
 
 
 def attach_dense(hook: Any, momentum: float) -> Method:

@@ -112,18 +112,14 @@ def write(path: Path, data: dict[str, Any]) -> None:
     beside.replace(path)
 
 
-def busiest(points: tuple[dict[str, Any], ...]) -> int | None:
-    """The bytes of the rank that has sent the most until then."""
-    sent = [point["bytes_sent"] for point in points]
-    return None if None in sent else max(sent)
-
-
 def merge(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The slowest rank's times, the busiest one's bytes, rank 0's losses, and whether all ended alike."""
     row = dict(rows[0])
     digests = {each["digest"] for each in rows}
     at_once = zip(*(each["points"] for each in rows))
-    row["points"] = [{**points[0], "bytes_sent": busiest(points)} for points in at_once]
+    row["points"] = [
+        {**points[0], "bytes_sent": max(point["bytes_sent"] for point in points)} for points in at_once
+    ]
     row["bytes_sent"] = row["points"][-1]["bytes_sent"]
     row["ranks_equal"] = len(digests) == 1
     row["step_ms"] = max(each["step_ms"] for each in rows)

@@ -110,7 +110,7 @@ def sent(run: dict[str, Any], since: int) -> str:
     return f"{bytes_ / (last['step'] - first['step']) / 1e6:.4g}"
 
 
-#: How bytes are known; said once in a row.
+#: How bytes are known; said once in a row. Older files have none of PowerSGD.
 MARK = {
     "counted": "",
     "counted buffers, in a ring": "ring",
