@@ -1,4 +1,10 @@
-"""Communication hooks of DistributedDataParallel: dense averages."""
+"""Communication hooks of DistributedDataParallel: dense averages.
+
+The id of a hook's communicator goes by a broadcast of DDP's own process group, and not by a store. The
+group has just the ranks, which may be some of all; the broadcast needs no name, for it has its place in
+the order of the group's calls, and it has the group's timeout. In a store every hook would take a key
+that none has had; `communicator_from_store` leaves that to whoever has a store and no group.
+"""
 
 import math
 import weakref
@@ -15,8 +21,9 @@ class Hook:
     """What DDP calls for each bucket of gradients, from `dense`, `weighted` or `sparse`.
 
     DDP keeps it as long as the model. It ends with DDP's process group, unless it was given its
-    communicator. If it fails on one rank, the communicator is aborted, so that the backward pass of
-    every other rank raises, too, and none waits.
+    communicator: not before the model is deleted, even if the group was destroyed. If it fails on one
+    rank, the communicator is aborted, so that the backward pass of every other rank raises, too, and
+    none waits.
     """
 
     def __init__(self, model: Any, comm: Communicator | None) -> None:
