@@ -1,7 +1,8 @@
 #!/bin/sh
 # check.sh PYTHON: what CI checks of the package. Installs it into the environment of PYTHON by the command
 # that the README names, and runs the tests and the documentation's examples on what is installed; has the
-# types checked if that environment has mypy; builds a wheel, and looks into it.
+# types checked if that environment has mypy; builds a wheel, and looks into it; installs the package with the
+# host backend alone, as where there is no CUDA, into a folder.
 # TRIBUTARY_NCCL and the other variables of ../tributary-sys/README.md decide on the backends.
 set -eu
 cd "$(dirname "$0")"
@@ -39,3 +40,15 @@ rm -rf "$wheels"
 "$python" -m pip wheel --quiet --no-deps --wheel-dir "$wheels" .
 "$python" tests/wheel.py "$wheels" ../../include/tributary.h
 done_in "wheel"
+
+# In a build folder of its own, so that neither build undoes the other.
+if [ "${TRIBUTARY_NCCL:-}" != OFF ]; then
+    host=$CARGO_TARGET_DIR/host-only
+    rm -rf "$host/python"
+    CARGO_TARGET_DIR=$host TRIBUTARY_NCCL=OFF "$python" -m pip install --quiet --no-deps --target "$host/python" .
+    PYTHONPATH=$host/python "$python" -m tributary.info >"$host/info"
+    grep '^in .*/host-only/python/tributary$' "$host/info"
+    grep '^backend host: ' "$host/info"
+    grep '^backend nccl: not built' "$host/info"
+    done_in "host only"
+fi
