@@ -314,6 +314,22 @@ sanitizers() {
     racecheck_slices 300
 }
 
+# as_slurm N COMMAND...: N processes at the same time, with the variables that srun gives on one host.
+as_slurm() {
+    local n=$1 job=$RANDOM$RANDOM rank pid status=0 pids=()
+    shift
+    for rank in $(seq 0 $((n - 1))); do
+        env SLURM_PROCID="$rank" SLURM_LOCALID="$rank" SLURM_NTASKS="$n" SLURM_STEP_NUM_TASKS="$n" \
+            SLURM_JOB_ID="$job" SLURM_STEP_ID=0 SLURM_STEP_NODELIST=localhost "$@" &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do
+        wait "$pid" || status=$?
+    done
+    return $status
+}
+export -f as_slurm
+
 rust_train() {
     local program=$1 name
     name=$(basename "$program")
@@ -323,6 +339,8 @@ rust_train() {
         --at-step 100
     [ "$has_mpirun" != 1 ] || try 60 "$name, under mpirun" ${mpirun//|/ } "$program" --launched --backend nccl
     [ "$has_torchrun" != 1 ] || try 60 "$name, under torchrun" ${torchrun//|/ } "$program" --launched \
+        --backend nccl
+    try 60 "$name, by the variables of slurm" bash -c 'as_slurm "$@"' - "$gpus" "$program" --launched \
         --backend nccl
 }
 
