@@ -42,7 +42,9 @@ class Id(ctypes.Structure):  # trib_id
 class ReducerOptions(ctypes.Structure):  # trib_reducer_options
     _fields_ = [("size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
                 ("bucket_bytes", ctypes.c_uint64), ("first_bytes", ctypes.c_uint64),
-                ("device_weight", ctypes.c_void_p), ("sparse", ctypes.c_void_p)]
+                ("device_weight", ctypes.c_void_p), ("sparse", ctypes.c_void_p),
+                ("order", ctypes.c_void_p), ("buckets", ctypes.c_void_p),
+                ("nbuckets", ctypes.c_uint64)]
 
 
 def load():
