@@ -24,6 +24,11 @@ class Processes:
     """A rank is this process, under torchrun."""
 
     def __init__(self, backend: str) -> None:
+        if "RANK" not in os.environ:
+            raise SystemExit(
+                f"--backend {backend} takes a process for each rank: start it by torchrun, or take "
+                "--backend host, whose ranks are threads"
+            )
         if backend != "nccl":  # torch's PowerSGD hook waits for a GPU wherever there is one
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         dist.init_process_group(backend, timeout=timedelta(seconds=120))
