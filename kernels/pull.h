@@ -190,10 +190,16 @@ static inline bool tri_pull_gathers(enum tri_pull_kind kind)
     return kind == TRI_PULL_ALLGATHER || kind == TRI_PULL_ALLTOALL;
 }
 
+/* Blocks of send. */
+static inline int tri_pull_blocks_sent(enum tri_pull_kind kind, int size)
+{
+    return tri_pull_scatters(kind) ? size : 1;
+}
+
 /* Elements of a rank's send. */
 static inline size_t tri_pull_sent(const struct tri_pull *call)
 {
-    return tri_pull_scatters(call->kind) ? call->count * (size_t)call->size : call->count;
+    return call->count * (size_t)tri_pull_blocks_sent(call->kind, call->size);
 }
 
 /* And of its recv. */
@@ -211,8 +217,7 @@ static inline int tri_pull_goals(const struct tri_pull *call)
 /* Two halves of one unit of each block of send, for every block of threads; more makes staged calls faster. */
 static inline size_t tri_pull_scratch_least(enum tri_pull_kind kind, int size)
 {
-    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT *
-           (tri_pull_scatters(kind) ? (size_t)size : 1);
+    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT * (size_t)tri_pull_blocks_sent(kind, size);
 }
 
 /* Elements of a piece of a block, staged: as many as a half holds of all blocks, or as give every block of
@@ -220,7 +225,7 @@ static inline size_t tri_pull_scratch_least(enum tri_pull_kind kind, int size)
 static inline size_t tri_pull_piece(const struct tri_pull *call, uint32_t blocks)
 {
     const size_t elements = tri_pull_unit_elements(call->dtype);
-    const size_t slices = tri_pull_scatters(call->kind) ? (size_t)call->size : 1;
+    const size_t slices = (size_t)tri_pull_blocks_sent(call->kind, call->size);
     const size_t room = tri_pull_half(call->scratch_bytes, blocks) / TRI_PULL_UNIT / slices;
     const size_t each = call->count / elements / blocks + 1;
     return (room < each ? room : each) * elements;

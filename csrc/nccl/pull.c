@@ -63,15 +63,10 @@ static enum tri_pull_kind kind_of(const struct tri_call *call)
     return kinds[call->kind];
 }
 
-static bool has_kernel(const struct tri_call *call)
-{
-    return (call->kind == TRI_ALLREDUCE || kind_of(call) != TRI_PULL_ALLREDUCE) && !call->scaled;
-}
-
 bool tri_nccl_pull_can(const struct tri_call *call)
 {
     const struct tri_nccl_push *push = call->transport->push;
-    return push != NULL && push->pull != NULL && has_kernel(call) && call->count > 0;
+    return push != NULL && push->pull != NULL && tri_nccl_push_has_kernel(call) && call->count > 0;
 }
 
 /* Is pull ahead of NCCL? */

@@ -41,7 +41,7 @@ static bool is_small(const struct tri_nccl_push *push, const struct tri_push *jo
     return chunks_of(job) * tri_nccl_push_counted(push->size) <= push->most.others;
 }
 
-static bool has_kernel(const struct tri_call *call)
+bool tri_nccl_push_has_kernel(const struct tri_call *call)
 {
     enum {
         KINDS = 1 << TRI_ALLREDUCE | 1 << TRI_REDUCE_SCATTER | 1 << TRI_ALLGATHER |
@@ -53,7 +53,7 @@ static bool has_kernel(const struct tri_call *call)
 bool tri_nccl_push_serves(const struct tri_call *call)
 {
     const struct tri_nccl_push *push = call->transport->push;
-    if (push == NULL || !has_kernel(call) || call->count == 0 ||
+    if (push == NULL || !tri_nccl_push_has_kernel(call) || call->count == 0 ||
         call->count > push->capacity * TRI_PUSH_CHUNK * TRI_PUSH_RANKS)
         return false; /* no product below overflows */
     const struct tri_push job = job_of(push, call);

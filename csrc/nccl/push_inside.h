@@ -70,6 +70,9 @@ struct tri_nccl_push_ranks {
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank,
                             enum tri_nccl_lane lane);
 
+/* Is it of a kind for which push and pull have kernels? */
+bool tri_nccl_push_has_kernel(const struct tri_call *call);
+
 /* A launch of `rank`'s call, whose device is current, with the memory `of`. */
 typedef trib_status tri_nccl_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
                                     const struct tri_call *call, uint32_t *abort_flag,

@@ -60,12 +60,6 @@ static int goals_of(const struct tri_pull_worker *w)
     return w->staged ? 1 : tri_pull_goals(w->job);
 }
 
-/* Blocks of send. */
-static int blocks_of(const struct tri_pull_worker *w)
-{
-    return tri_pull_scatters(w->job->kind) ? w->job->size : 1;
-}
-
 /* The one of which the rank's result is made. */
 static int own_block(const struct tri_pull_worker *w)
 {
@@ -200,7 +194,7 @@ static void staged_it(struct tri_pull_worker *w)
     if (next_unit(w))
         return;
     find_elements(w);
-    if (++w->copied < blocks_of(w))
+    if (++w->copied < tri_pull_blocks_sent(w->job->kind, w->job->size))
         return;
     w->copied = 0;
     come(w);

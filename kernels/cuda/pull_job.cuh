@@ -48,7 +48,7 @@ inline PullJob pull_job(const tri_pull &call)
     job.piece = tri_pull_piece(&call, job.blocks);
     job.each = tri_pull_each(&call);
     job.slice = job.piece * trib_dtype_size(call.dtype);
-    job.blocks_sent = tri_pull_scatters(call.kind) ? call.size : 1;
+    job.blocks_sent = tri_pull_blocks_sent(call.kind, call.size);
     job.send_block = tri_pull_scatters(call.kind) ? call.count : 0;
     job.recv_block = tri_pull_gathers(call.kind) ? call.count : 0;
     job.count = call.count;
