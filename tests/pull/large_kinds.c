@@ -24,7 +24,7 @@ static float input(int rank, size_t e)
 
 static void open_kinds(struct kinds *k, struct team *team)
 {
-    *k = (struct kinds){.team = team, .host = malloc(RANKS * MOST * sizeof(float))};
+    *k = (struct kinds){.team = team, .host = malloc(MOST * sizeof(float))};
     for (int r = 0; r < RANKS; r++) {
         MUST(cudaSetDevice(r));
         MUST(cudaMalloc((void **)&k->part[r], MOST * sizeof(float)));
@@ -78,30 +78,39 @@ static void queue(const struct kinds *k, int rank)
                             TRIB_F32, RANKS - 1, stream));
 }
 
-static void check_rank(const struct kinds *k, int rank)
+/* What is there is the input of rank `of`, `times` over. */
+static void check_part(const struct kinds *k, const char *what, int rank, const float *data, int of,
+                       int times)
 {
     size_t wrong = 0;
+    MUST(cudaMemcpy(k->host, data, k->count * sizeof(float), cudaMemcpyDefault));
+    for (size_t e = 0; e < k->count; e++)
+        wrong += k->host[e] != (float)times * input(of, e);
+    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu %s elements are wrong", rank, wrong, k->count, what);
+}
+
+static void check_rank(const struct kinds *k, int rank)
+{
     CHECK(team_wait(k->team, rank, PLENTY_MS));
     MUST(cudaSetDevice(rank));
-    MUST(cudaMemcpy(k->host, k->all[rank], RANKS * k->count * sizeof(float), cudaMemcpyDefault));
+    for (int r = 0; r < RANKS; r++) {
+        const size_t part = (size_t)r * k->count;
+        const int times = r == rank ? RANKS : 1;
+        check_part(k, "summed", rank, k->all[rank] + part, r, times);
+        check_part(k, "swapped", rank, k->swapped[rank] + part, rank, times);
+    }
+    check_part(k, "copied", rank, k->copy[rank], RANKS - 1, RANKS);
+}
+
+/* Of all ranks, by this thread. */
+static void run_once(const struct kinds *k)
+{
     for (int r = 0; r < RANKS; r++)
-        for (size_t e = 0; e < k->count; e++)
-            wrong += k->host[(size_t)r * k->count + e] !=
-                     (r == rank ? (float)RANKS : 1.0f) * input(r, e);
-    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu elements are wrong", rank, wrong, k->count);
-    MUST(
-        cudaMemcpy(k->host, k->swapped[rank], RANKS * k->count * sizeof(float), cudaMemcpyDefault));
-    wrong = 0;
+        fill(k, r);
     for (int r = 0; r < RANKS; r++)
-        for (size_t e = 0; e < k->count; e++)
-            wrong += k->host[(size_t)r * k->count + e] !=
-                     (r == rank ? (float)RANKS : 1.0f) * input(rank, e);
-    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu swapped elements are wrong", rank, wrong, k->count);
-    MUST(cudaMemcpy(k->host, k->copy[rank], k->count * sizeof(float), cudaMemcpyDefault));
-    wrong = 0;
-    for (size_t e = 0; e < k->count; e++)
-        wrong += k->host[e] != (float)RANKS * input(RANKS - 1, e);
-    CHECK_MSG(wrong == 0, "rank %d: %zu of %zu copied elements are wrong", rank, wrong, k->count);
+        queue(k, r);
+    for (int r = 0; r < RANKS; r++)
+        check_rank(k, r);
 }
 
 static void sizes(struct kinds *k)
@@ -112,12 +121,7 @@ static void sizes(struct kinds *k)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         k->count = counts[i];
         check_begin("2 ranks: allgather, reduce_scatter, alltoall and broadcast of %zu", k->count);
-        for (int r = 0; r < RANKS; r++)
-            fill(k, r);
-        for (int r = 0; r < RANKS; r++)
-            queue(k, r);
-        for (int r = 0; r < RANKS; r++)
-            check_rank(k, r);
+        run_once(k);
         check_end();
     }
 }
@@ -138,12 +142,7 @@ static void pinned(struct kinds *k)
         float *const part = k->part[r];
         check_begin("2 ranks: allgather of pinned memory of rank %d", r);
         MUST(cudaHostAlloc((void **)&k->part[r], k->count * sizeof(float), cudaHostAllocPortable));
-        for (int p = 0; p < RANKS; p++)
-            fill(k, p);
-        for (int p = 0; p < RANKS; p++)
-            queue(k, p);
-        for (int p = 0; p < RANKS; p++)
-            check_rank(k, p);
+        run_once(k);
         CHECK(staged_of(k, r) == before + 1 && staged_of(k, 1 - r) == other);
         MUST(cudaFreeHost(k->part[r]));
         k->part[r] = part;

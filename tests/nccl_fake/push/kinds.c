@@ -184,22 +184,29 @@ static bool is_pulled(const struct call *c)
     return c->ranks->size == 2 && (c->kind != BROADCAST || bytes_of(c) > MIB);
 }
 
-/* A call that is too large for push. */
-static void check_larger(struct call *c)
+/* A call that is too large for push has been made since `before`: pull has served it, through scratch or not,
+ * or NCCL. */
+static void check_server(const struct call *c, struct fake_pulls before, bool pulled, bool staged)
 {
     const int size = c->ranks->size;
-    const long pulls = fake_pulls().done;
     const long messages = c->kind == ALLTOALL ? 2 * size : 1; /* of a rank, if NCCL gets them */
+    for (int rank = 0; rank < size; rank++)
+        CHECK_OK(trib_comm_wait(c->ranks->comms[rank], c->ranks->streams[rank], PUSH_PLENTY_MS));
+    CHECK_MSG(push_counts(c->ranks, pulled ? 0 : size * messages, 0) &&
+                  fake_pulls().done - before.done == pulled &&
+                  fake_pulls().staged - before.staged == staged,
+              "%s of %zu %s", names[c->kind], c->count, trib_dtype_name(c->dtype));
+}
+
+static void check_larger(struct call *c)
+{
+    const struct fake_pulls before = fake_pulls();
     const bool pulled = is_pulled(c);
     if (pulled && c->dtype == TRIB_I32)
         one_call(c);
     else
-        check_ranks(size, call_rank, c);
-    for (int rank = 0; rank < size; rank++)
-        CHECK_OK(trib_comm_wait(c->ranks->comms[rank], c->ranks->streams[rank], PUSH_PLENTY_MS));
-    CHECK_MSG(push_counts(c->ranks, pulled ? 0 : size * messages, 0) &&
-                  fake_pulls().done - pulls == pulled,
-              "%s of %zu %s", names[c->kind], c->count, trib_dtype_name(c->dtype));
+        check_ranks(c->ranks->size, call_rank, c);
+    check_server(c, before, pulled, false);
 }
 
 static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dtype, size_t limit)
@@ -260,9 +267,26 @@ static void pulled(size_t count)
             /* of a broadcast only the root's memory counts, and an alltoall in place sends a copy */
             const bool goes = staged != 0 && (c.kind != BROADCAST || c.root == staged - 1) &&
                               (c.kind != ALLTOALL || !c.in_place);
-            CHECK_MSG(push_counts(&ranks, 0, 0) && fake_pulls().done - before.done == 1 &&
-                          fake_pulls().staged - before.staged == goes,
-                      "%s of %zu", names[c.kind], count);
+            check_server(&c, before, true, goes);
+        }
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+/* Of two ranks up to `bytes` of the longer buffer, of any type; then NCCL is the faster one. */
+static void most(enum kind kind, size_t bytes, trib_dtype dtype)
+{
+    const size_t blocks = kind == BROADCAST ? 1 : 2;
+    struct push_ranks ranks;
+    const trib_options options = TRIB_OPTIONS_INIT;
+    push_begin("up to where pull goes with reduce_scatters, allgathers, alltoalls and broadcasts");
+    if (push_open(&ranks, 2, bytes + 8 * blocks, &options)) {
+        struct call c = {&ranks, kind, bytes / trib_dtype_size(dtype) / blocks, dtype, 0, true};
+        for (int over = 0; over < 2; over++, c.count++) {
+            const struct fake_pulls before = fake_pulls();
+            check_ranks(2, call_rank, &c);
+            check_server(&c, before, over == 0, false);
         }
         push_close(&ranks);
     }
@@ -304,4 +328,8 @@ void push_kinds(void)
     limits(8, 0, (size_t)256 * KIB);
     pulled((size_t)129 * KIB + 3);
     pulled((size_t)512 * KIB + 1);
+    most(SCATTER, (size_t)256 * MIB, TRIB_F32);
+    most(GATHER, (size_t)256 * MIB, TRIB_F64);
+    most(ALLTOALL, (size_t)256 * MIB, TRIB_F16);
+    most(BROADCAST, (size_t)64 * MIB, TRIB_F16);
 }

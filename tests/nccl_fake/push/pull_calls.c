@@ -13,28 +13,13 @@ struct sum {
     const struct push_ranks *ranks;
     size_t count;
     trib_dtype dtype;
-    enum { SUM, SCATTER, GATHER, ALLTOALL, BROADCAST } kind;
 };
 
-/* In place. */
 static void sum_rank(int rank, int size, void *argument)
 {
     const struct sum *sum = argument;
-    trib_comm *comm = sum->ranks->comms[rank];
-    const trib_stream stream = sum->ranks->streams[rank];
-    char *const data = sum->ranks->data[rank];
-    char *const part = data + (size_t)rank * sum->count * trib_dtype_size(sum->dtype);
     (void)size;
-    if (sum->kind == SUM)
-        CHECK_OK(push_sum(sum->ranks, rank, sum->count, sum->dtype));
-    else if (sum->kind == SCATTER)
-        CHECK_OK(trib_reduce_scatter(comm, data, part, sum->count, sum->dtype, TRIB_SUM, stream));
-    else if (sum->kind == GATHER)
-        CHECK_OK(trib_allgather(comm, part, data, sum->count, sum->dtype, stream));
-    else if (sum->kind == ALLTOALL)
-        CHECK_OK(trib_alltoall(comm, data, data, sum->count, sum->dtype, stream));
-    else
-        CHECK_OK(trib_broadcast(comm, data, data, sum->count, sum->dtype, 0, stream));
+    CHECK_OK(push_sum(sum->ranks, rank, sum->count, sum->dtype));
 }
 
 /* `limit` bytes are push's, and one element more is pull's. */
@@ -42,7 +27,7 @@ static void check_boundary(struct push_ranks *ranks, trib_dtype dtype, size_t li
 {
     const size_t most = limit / trib_dtype_size(dtype);
     for (size_t count = most - 1; count <= most + 2; count++) {
-        struct sum sum = {ranks, count, dtype, SUM};
+        struct sum sum = {ranks, count, dtype};
         push_fill(ranks, dtype, count);
         check_ranks(RANKS, sum_rank, &sum);
         CHECK(push_summed(ranks, dtype, count));
@@ -66,22 +51,20 @@ static void sizes(void)
     push_end();
 }
 
-/* With so many ranks up to `bytes` of a buffer, of any type; then NCCL is the faster one. */
-static void most(int size, size_t bytes, trib_dtype dtype, int kind)
+/* With so many ranks up to `bytes`, of any type; then NCCL is the faster one. */
+static void most(int size, size_t bytes, trib_dtype dtype)
 {
-    const size_t blocks = kind != SUM && kind != BROADCAST ? (size_t)size : 1;
     struct push_ranks ranks;
     const trib_options options = TRIB_OPTIONS_INIT;
     push_begin("up to where pull goes");
-    if (push_open(&ranks, size, bytes + 8 * blocks, &options)) {
+    if (push_open(&ranks, size, bytes + 8, &options)) {
         (void)large_counts(&ranks, -1, -1, -1, -1);
         for (size_t over = 0; over < 2; over++) {
-            struct sum sum = {&ranks, bytes / trib_dtype_size(dtype) / blocks + over, dtype, kind};
+            struct sum sum = {&ranks, bytes / trib_dtype_size(dtype) + over, dtype};
             check_ranks(size, sum_rank, &sum);
             for (int rank = 0; rank < size; rank++)
                 CHECK_OK(trib_stream_wait(ranks.devices[rank], ranks.streams[rank]));
-            const long messages = kind == ALLTOALL ? 2 * size : 1; /* of a rank */
-            CHECK(large_counts(&ranks, over != 0 ? size * messages : 0, 0, over == 0, 0));
+            CHECK(large_counts(&ranks, over != 0 ? size : 0, 0, over == 0, 0));
         }
         push_close(&ranks);
     }
@@ -277,14 +260,10 @@ static void steps(void)
 void pull_calls(void)
 {
     sizes();
-    most(2, (size_t)256 * MIB, TRIB_F64, SUM);
-    most(2, (size_t)256 * MIB, TRIB_F32, SCATTER);
-    most(2, (size_t)256 * MIB, TRIB_F64, GATHER);
-    most(2, (size_t)256 * MIB, TRIB_F16, ALLTOALL);
-    most(2, (size_t)64 * MIB, TRIB_F16, BROADCAST);
-    most(3, (size_t)64 * MIB, TRIB_F64, SUM);
-    most(4, (size_t)16 * MIB, TRIB_F64, SUM);
-    most(4, (size_t)16 * MIB, TRIB_F16, SUM);
+    most(2, (size_t)256 * MIB, TRIB_F64);
+    most(3, (size_t)64 * MIB, TRIB_F64);
+    most(4, (size_t)16 * MIB, TRIB_F64);
+    most(4, (size_t)16 * MIB, TRIB_F16);
     others();
     batches();
     staged("large calls of pinned memory", PINNED);
