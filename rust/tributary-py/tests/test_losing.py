@@ -1,54 +1,25 @@
-"""A training on GPUs that loses a rank: the other one ends, and says why. Needs two GPUs.
-
-torchrun would end the others by itself, once it sees that a process is gone; so these processes have
-no launcher.
-"""
+"""A training on GPUs that loses a rank: the other one ends, and says why. Needs two GPUs."""
 
 import json
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 from typing import Any
 
-import tributary
-
 try:
-    import torch
+    import torch  # which the modules below take
 except ModuleNotFoundError as error:
     raise unittest.SkipTest(f"a rank that is lost is not tested: {error}") from None
 
 from .losing import CALL_SECONDS, LAST
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def has_nccl() -> bool:
-    return any(one["name"] == "nccl" for one in tributary.backends())
+from .pairs import needs_two_gpus, pair
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2 or not has_nccl(), "needs two GPUs, and nccl")
+@needs_two_gpus
 class Losing(unittest.TestCase):
     def lose(self, method: str, way: str) -> tuple[dict[str, Any], int]:
         """What rank 0 says, and the process that rank 1 was."""
-        with tempfile.TemporaryDirectory() as folder:
-            ranks = [
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.losing", f"{folder}/store", rank, method, way],
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    cwd=ROOT,
-                )
-                for rank in ("0", "1")
-            ]
-            try:
-                said = ranks[0].communicate(timeout=90)[0]
-            finally:
-                for rank in ranks:
-                    rank.kill()
-                    rank.wait()
-            ranks[1].communicate()
+        with pair("tests.losing", method, way) as ranks:
+            said = ranks[0].communicate(timeout=90)[0]
+        ranks[1].communicate()
         self.assertTrue(said, f"rank 0 ended without a word: {ranks[0].returncode}")
         found: dict[str, Any] = json.loads(said.splitlines()[-1])
         self.assertEqual(found["lost"], [1], found)

@@ -4,28 +4,18 @@ the step. Needs two GPUs.
 
 import itertools
 import json
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 from typing import Any
 
-import tributary
-
 try:
-    import torch
+    import torch  # which the modules below take
 except ModuleNotFoundError as error:
     raise unittest.SkipTest(f"a GradScaler is not tested: {error}") from None
 
+from .pairs import needs_two_gpus, pair
 from .scaling import BAD, SCALE, STEPS
 
-ROOT = Path(__file__).resolve().parents[1]
 GOOD = [step not in BAD for step in range(STEPS)]
-
-
-def has_nccl() -> bool:
-    return any(one["name"] == "nccl" for one in tributary.backends())
 
 
 def column(points: list[dict[str, Any]], key: str) -> list[Any]:
@@ -37,26 +27,12 @@ def changed(points: list[dict[str, Any]], key: str) -> list[bool]:
     return [one != other for one, other in itertools.pairwise(column(points, key))]
 
 
-@unittest.skipIf(torch.cuda.device_count() < 2 or not has_nccl(), "needs two GPUs, and nccl")
+@needs_two_gpus
 class Scaling(unittest.TestCase):
     def train(self, method: str) -> list[list[dict[str, Any]]]:
         """What each rank has seen."""
-        with tempfile.TemporaryDirectory() as folder:
-            ranks = [
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.scaling", f"{folder}/store", rank, method],
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    cwd=ROOT,
-                )
-                for rank in ("0", "1")
-            ]
-            try:
-                said = [rank.communicate(timeout=120)[0] for rank in ranks]
-            finally:
-                for rank in ranks:
-                    rank.kill()
-                    rank.wait()
+        with pair("tests.scaling", method) as ranks:
+            said = [rank.communicate(timeout=120)[0] for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
         return [json.loads(one.splitlines()[-1]) for one in said]
 
