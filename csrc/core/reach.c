@@ -21,22 +21,22 @@ trib_status tri_symmetric_query(void **out, struct trib_comm *comm, const void *
     return TRIB_OK;
 }
 
-static trib_status check_buffer(const struct trib_comm *comm, int operation, const char *name,
-                                const void *data, size_t bytes)
+static trib_status check_buffer(const struct trib_comm *comm, int operation,
+                                const struct tri_call *call, const char *name, const void *data)
 {
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
     if (find(comm, data, bytes) != NULL)
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
                          "`%s` [%p, +%zu bytes) is not symmetric memory of this communicator, as "
-                         "variant symmetric wants: allocate it with trib_symmetric_alloc, or copy "
+                         "variant %s wants: allocate it with trib_symmetric_alloc, or copy "
                          "it with trib_symmetric_import and pass what that returns",
-                         name, data, bytes);
+                         name, data, bytes, trib_variant_name(call->variant));
 }
 
 trib_status tri_symmetric_check(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
-    const size_t bytes = call->count * trib_dtype_size(call->dtype);
-    TRI_TRY(check_buffer(comm, operation, "send", call->send, bytes));
+    TRI_TRY(check_buffer(comm, operation, call, "send", call->send));
     return call->recv == call->send ? TRIB_OK
-                                    : check_buffer(comm, operation, "recv", call->recv, bytes);
+                                    : check_buffer(comm, operation, call, "recv", call->recv);
 }

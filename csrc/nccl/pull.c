@@ -22,13 +22,15 @@ _Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its pl
 
 /* By the number of ranks, up to how many bytes of the longer buffer pull was ahead of NCCL in `trib_pull` and
  * `trib_sweep`, over NVLink on H200 and, of kinds other than allreduce, on H100; where there is none, nobody has
- * measured. It is ahead from wherever push ends, but for a broadcast. */
+ * measured, but for a broadcast of 3 or 4 ranks, where NCCL is ahead. Blocks of 3 ranks are often no multiple
+ * of 16 bytes, and then a larger reduce_scatter is slower. But for a broadcast, pull is ahead from wherever push
+ * ends. */
 static const size_t most_bytes[TRI_KINDS][TRI_NCCL_MEASURED + 1] = {
     [TRI_ALLREDUCE] = {[2] = 256 * MIB, [3] = 64 * MIB, [4] = 16 * MIB},
-    [TRI_REDUCE_SCATTER] = {[2] = 256 * MIB},
-    [TRI_ALLGATHER] = {[2] = 256 * MIB},
+    [TRI_REDUCE_SCATTER] = {[2] = 256 * MIB, [3] = 4 * MIB, [4] = 256 * MIB},
+    [TRI_ALLGATHER] = {[2] = 256 * MIB, [3] = 256 * MIB, [4] = 256 * MIB},
     [TRI_BROADCAST] = {[2] = 64 * MIB},
-    [TRI_ALLTOALL] = {[2] = 256 * MIB},
+    [TRI_ALLTOALL] = {[2] = 256 * MIB, [3] = 16 * MIB, [4] = 256 * MIB},
 };
 /* Up to here NCCL is faster, by a sixth at most. */
 static const size_t least_broadcast = MIB;
@@ -269,8 +271,8 @@ static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_rank
         struct tri_nccl_peer_memory *memory = &pull->memory[i];
         const cudaStream_t stream = ranks->of[i]->stream;
         if (!tri_nccl_push_switch(ranks, i) ||
-            tri_nccl_peer_alloc(memory, ranks->devices, pull->size, i, TRI_NCCL_PULL_BYTES) !=
-                CUDA_SUCCESS ||
+            tri_nccl_peer_alloc(memory, ranks->devices, pull->size, i, TRI_NCCL_PULL_BYTES,
+                                false) != CUDA_SUCCESS ||
             cudaMemsetAsync((void *)(uintptr_t)memory->address, 0, memory->bytes, stream) !=
                 cudaSuccess || /* NOLINT: as the driver has it */
             cudaStreamSynchronize(stream) != cudaSuccess)
