@@ -25,7 +25,7 @@ pub struct ReducerOptions {
 }
 
 impl ReducerOptions {
-    /// Creates options with every default: averages, buckets of 25 MiB, the first of 1 MiB.
+    /// Creates options with every default: averages, buckets of 50 MiB, the first of 1 MiB.
     pub fn new() -> ReducerOptions {
         ReducerOptions::default()
     }
@@ -96,7 +96,7 @@ impl ReducerOptions {
     }
 
     /// Sets how many bytes a bucket holds at most. A larger gradient has a bucket of its own.
-    /// Default: 25 MiB. Not used [in place](ReducerOptions::in_place), nor is `first_bytes`.
+    /// Default: 50 MiB. Not used [in place](ReducerOptions::in_place), nor is `first_bytes`.
     pub fn bucket_bytes(mut self, bytes: u64) -> ReducerOptions {
         self.bucket_bytes = Some(bytes);
         self
