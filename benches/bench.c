@@ -321,6 +321,33 @@ void bench_free(const struct bench *bench, int rank, void *data)
     BENCH_OK(trib_device_free(bench->device[rank], data));
 }
 
+struct symmetric {
+    void **data;
+    size_t bytes;
+};
+
+static void alloc_symmetric(const struct bench *bench, int rank, void *argument)
+{
+    const struct symmetric *symmetric = argument;
+    BENCH_OK(trib_symmetric_alloc(&symmetric->data[rank], bench->comm[rank], symmetric->bytes));
+}
+
+void bench_alloc_symmetric(const struct bench *bench, void **out, size_t bytes)
+{
+    struct symmetric symmetric = {out, bytes};
+    bench_on_threads(bench, alloc_symmetric, &symmetric);
+}
+
+static void free_symmetric(const struct bench *bench, int rank, void *data)
+{
+    BENCH_OK(trib_symmetric_free(bench->comm[rank], ((void **)data)[rank]));
+}
+
+void bench_free_symmetric(const struct bench *bench, void **data)
+{
+    bench_on_threads(bench, free_symmetric, data);
+}
+
 void bench_copy(const struct bench *bench, int rank, void *dst, const void *src, size_t bytes)
 {
     trib_stream stream = bench->stream[rank];

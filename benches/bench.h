@@ -108,6 +108,9 @@ struct bench_stats bench_stats(double *samples, size_t n);
 /* Memory of rank `rank`'s device. */
 void *bench_alloc(const struct bench *bench, int rank, size_t bytes);
 void bench_free(const struct bench *bench, int rank, void *data);
+/* Symmetric memory of all ranks, out[rank]; each has a thread. */
+void bench_alloc_symmetric(const struct bench *bench, void **out, size_t bytes);
+void bench_free_symmetric(const struct bench *bench, void **data);
 /* Copy to or from host memory, and wait. */
 void bench_copy(const struct bench *bench, int rank, void *dst, const void *src, size_t bytes);
 

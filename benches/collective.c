@@ -170,7 +170,12 @@ static bool expect_barrier(double *out, const struct bench_call *call, int rank,
 
 static trib_status run_allreduce(trib_comm *comm, const struct bench_call *c, trib_stream stream)
 {
-    return trib_allreduce(comm, c->send, c->recv, c->count, c->dtype, c->op, stream);
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.variant = c->variant;
+    return c->variant == TRIB_VARIANT_AUTO
+               ? trib_allreduce(comm, c->send, c->recv, c->count, c->dtype, c->op, stream)
+               : trib_allreduce_with(comm, c->send, c->recv, c->count, c->dtype, c->op, &options,
+                                     stream);
 }
 
 static trib_status run_broadcast(trib_comm *comm, const struct bench_call *c, trib_stream stream)

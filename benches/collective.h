@@ -14,6 +14,7 @@ struct bench_call {
     trib_dtype dtype;
     trib_op op;
     int32_t root;
+    trib_variant variant; /* of an allreduce of one rank */
 };
 
 enum bench_kind {

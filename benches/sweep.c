@@ -1,6 +1,7 @@
 /* Sweep: collectives over sizes, types and reductions, in the manner of nccl-tests, with the peer
  * (plain NCCL, or memcpy on host) measured in the same run beside every row. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "benches/arguments.h"
 #include "benches/sweep.h"
@@ -12,9 +13,13 @@ struct sweep {
     size_t rows, wrong;
 };
 
+/* "all" means those of any buffers: not every backend and machine has the others. */
 static bool asked_for(const struct sweep *sweep, int variant)
 {
-    return bench_in_list(sweep->options.variant, sweep_variants[variant].name);
+    const char *list = sweep->options.variant;
+    const bool any_buffers = !sweep_variants[variant].symmetric;
+    return (any_buffers || strcmp(list, "all") != 0) &&
+           bench_in_list(list, sweep_variants[variant].name);
 }
 
 /* Some bench; all have the same ranks and threads. */
@@ -108,8 +113,14 @@ static void refuse_without_group(const struct options *options)
     }
 }
 
-static void refuse(const struct options *options, const struct bench *bench)
+static void refuse(const struct options *options, const struct bench *bench,
+                   const struct sweep_variant *variant)
 {
+    if (variant->symmetric && bench->group != NULL) {
+        fprintf(stderr, "--variant %s: ranks allocate symmetric memory together, a thread each\n",
+                variant->name);
+        exit(EXIT_FAILURE);
+    }
     if (options->root >= bench->ranks) {
         fprintf(stderr, "--root %d: there are %d ranks, numbered from 0\n", options->root,
                 bench->ranks);
@@ -135,7 +146,7 @@ static void open_sweep(struct sweep *sweep)
             sweep_variants[i].choose(&with);
         bench_open_with(&sweep->bench[i], options->backend, options->ranks, options->threads,
                         &with);
-        refuse(options, &sweep->bench[i]);
+        refuse(options, &sweep->bench[i], &sweep_variants[i]);
     }
 }
 

@@ -8,10 +8,13 @@
 #include "benches/burst.h"
 #include "benches/collective.h"
 
-/* A way to open the communicators, by name, so that rows with it and without stand in one table. */
+/* A way to open the communicators, by name, and what they are given, so that rows with it and without stand
+ * in one table. */
 struct sweep_variant {
     const char *name;
     void (*choose)(trib_options *options); /* NULL: as they are by default */
+    bool symmetric;                        /* the buffers are symmetric memory */
+    trib_variant variant;                  /* of allreduces, on nccl */
 };
 /* The table, ended by a NULL name. */
 extern const struct sweep_variant sweep_variants[];

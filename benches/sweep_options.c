@@ -65,7 +65,8 @@ static void usage(const char *program)
            "  -w, --warmup N         untimed iterations (5)\n"
            "      --root N           root of broadcast, reduce, gather, scatter (0)\n"
            "      --no-check         do not compare results\n"
-           "  -v, --variant LIST     default,unchecked,unrecorded,no_peers or all (default)\n"
+           "  -v, --variant LIST     default,unchecked,unrecorded,no_peers, all of these,\n"
+           "                         symmetric,windows (the first)\n"
            "  -J, --json FILE        write the rows as JSON too\n",
            program);
 }

@@ -1,4 +1,6 @@
 /* One row: its buffers and its times. */
+#include <string.h>
+
 #include "benches/sweep.h"
 
 void sweep_ours(const struct bench *bench, int rank, void *argument)
@@ -16,35 +18,60 @@ void sweep_peer(const struct bench *bench, int rank, void *argument)
     bench->peer->run(bench, rank, ((struct sweep_buffers *)argument)->call);
 }
 
+/* By rank. */
+static void alloc_all(const struct bench *bench, void **out, size_t bytes, const struct row *row)
+{
+    if (row->variant->symmetric) {
+        bench_alloc_symmetric(bench, out, bytes);
+        return;
+    }
+    for (int rank = 0; rank < bench->ranks; rank++)
+        out[rank] = bench_alloc(bench, rank, bytes);
+}
+
+static void free_all(const struct bench *bench, void **data, const struct row *row)
+{
+    if (row->variant->symmetric) {
+        bench_free_symmetric(bench, data);
+        return;
+    }
+    for (int rank = 0; rank < bench->ranks; rank++)
+        bench_free(bench, rank, data[rank]);
+}
+
 static void make_buffers(const struct bench *bench, struct sweep_buffers *buffers,
                          const struct row *row, int root)
 {
     const struct bench_collective *c = row->collective;
+    const bool is_nccl = strcmp(bench->backend, "nccl") == 0;
     const size_t size = trib_dtype_size(row->dtype);
+    const size_t send = c->send_elements(row->count, bench->ranks) * size;
+    const size_t recv = c->recv_elements(row->count, bench->ranks) * size;
+    alloc_all(bench, buffers->large, send > recv ? send : recv, row);
+    if (!row->in_place)
+        alloc_all(bench, buffers->small, send > recv ? recv : send, row);
     for (int rank = 0; rank < bench->ranks; rank++) {
-        const size_t send = c->send_elements(row->count, bench->ranks) * size;
-        const size_t recv = c->recv_elements(row->count, bench->ranks) * size;
-        char *large = bench_alloc(bench, rank, send > recv ? send : recv);
+        char *large = buffers->large[rank];
         char *small = row->in_place ? large + c->in_place_offset(row->count, rank) * size
-                                    : bench_alloc(bench, rank, send > recv ? recv : send);
-        buffers->large[rank] = large;
-        buffers->small[rank] = row->in_place ? NULL : small;
-        buffers->call[rank] = (struct bench_call){.collective = c,
-                                                  .count = row->count,
-                                                  .dtype = row->dtype,
-                                                  .op = row->op,
-                                                  .root = root,
-                                                  .send = send > recv ? large : small,
-                                                  .recv = send > recv ? small : large};
+                                    : buffers->small[rank];
+        buffers->call[rank] =
+            (struct bench_call){.collective = c,
+                                .count = row->count,
+                                .dtype = row->dtype,
+                                .op = row->op,
+                                .root = root,
+                                .variant = is_nccl ? row->variant->variant : TRIB_VARIANT_AUTO,
+                                .send = send > recv ? large : small,
+                                .recv = send > recv ? small : large};
     }
 }
 
-static void drop_buffers(const struct bench *bench, struct sweep_buffers *buffers)
+static void drop_buffers(const struct bench *bench, struct sweep_buffers *buffers,
+                         const struct row *row)
 {
-    for (int rank = 0; rank < bench->ranks; rank++) {
-        bench_free(bench, rank, buffers->large[rank]);
-        bench_free(bench, rank, buffers->small[rank]);
-    }
+    free_all(bench, buffers->large, row);
+    if (!row->in_place)
+        free_all(bench, buffers->small, row);
 }
 
 /* The two take turns, so that neither has the warmer machine. */
@@ -71,5 +98,5 @@ void sweep_measure(const struct bench *bench, struct row *row, const struct opti
     make_buffers(bench, &buffers, row, options->root);
     row->wrong = options->check ? sweep_check(bench, &buffers, row) : 0;
     time_row(bench, row, options, &buffers);
-    drop_buffers(bench, &buffers);
+    drop_buffers(bench, &buffers, row);
 }

@@ -16,7 +16,18 @@ static void no_peers(trib_options *options)
     options->peer_bytes = TRIB_NO_PEERS;
 }
 
+/* Where nobody aborts, any NCCL that has windows will do. */
+static void windows(trib_options *options)
+{
+    options->flags |= TRIB_WINDOWS | TRIB_WINDOWS_UNABORTABLE;
+}
+
 const struct sweep_variant sweep_variants[] = {
-    {"default", NULL}, {"unchecked", unchecked}, {"unrecorded", unrecorded}, {"no_peers", no_peers},
-    {NULL, NULL},
+    {.name = "default"},
+    {.name = "unchecked", .choose = unchecked},
+    {.name = "unrecorded", .choose = unrecorded},
+    {.name = "no_peers", .choose = no_peers},
+    {.name = "symmetric", .symmetric = true, .variant = TRIB_VARIANT_SYMMETRIC},
+    {.name = "windows", .choose = windows, .symmetric = true, .variant = TRIB_VARIANT_WINDOW},
+    {.name = NULL},
 };

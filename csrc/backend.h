@@ -54,11 +54,12 @@ struct tri_call {
     void *recv;
     size_t count;
     trib_dtype dtype;
-    trib_op op;           /* allreduce, reduce, reduce_scatter */
-    trib_variant variant; /* AUTO; of an allreduce also SYMMETRIC, whose buffers are in `list` of
-                           * tri_symmetric_ops, or what `refuses` has not refused */
-    int32_t peer;         /* the root, or the rank to send to or receive from */
-    bool scaled; /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
+    trib_op op; /* allreduce, reduce, reduce_scatter */
+    /* AUTO; of an allreduce also SYMMETRIC, or what `refuses` has not refused. Buffers of SYMMETRIC and
+     * WINDOW are in `list` of tri_symmetric_ops. */
+    trib_variant variant;
+    int32_t peer; /* the root, or the rank to send to or receive from */
+    bool scaled;  /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
                    * dtype. All ranks have a factor, or none has */
     trib_stream stream;
     struct tri_factor factor;
@@ -161,7 +162,8 @@ enum tri_mark {
 struct tri_config {
     uint32_t min_ctas, max_ctas;
     trib_cta_policy cta_policy;
-    uint64_t peer_bytes; /* for kernels between GPUs, on each rank's device; 0: none */
+    uint64_t peer_bytes;       /* for kernels between GPUs, on each rank's device; 0: none */
+    bool windows, unabortable; /* TRIB_WINDOWS, TRIB_WINDOWS_UNABORTABLE */
     char network[TRIB_NAME_MAX + 1], name[TRIB_NAME_MAX + 1];
 };
 
@@ -262,6 +264,13 @@ struct tri_transport_ops {
     /* NULL: processes share no memory. */
     const struct tri_share_ops *share;
     const struct tri_symmetric_ops *symmetric;
+    /* Behind a vote, on all ranks at once: register what is in the list of `symmetric`, a caller's, with the
+     * backend's library, if that is wanted. Waits for the others until an abort. A failure raises the state, and
+     * the memory stays in the list. NULL: there is no such library. */
+    trib_status (*open_window)(struct tri_transport *transport, struct tri_symmetric *memory);
+    /* The reverse, on all ranks, before it is released while the communicator lives. Core ends that if it
+     * fails. */
+    trib_status (*close_window)(struct tri_transport *transport, struct tri_symmetric *memory);
     /* Bytes of this rank's device by which other ranks reach it. They change by share.use and by the steps of
      * symmetric memory alone. NULL: 0. */
     uint64_t (*peer_bytes)(const struct tri_transport *transport);

@@ -324,7 +324,7 @@ enum {
      *  TRIB_COMPARED. */
     TRIB_CAN_COMPARE = 1u << 3,
     /** An abort or a deadline ends the waits of streams inside collectives. Not of a communicator that
-     *  was adopted (trib_comm_adopt). */
+     *  was adopted (trib_comm_adopt), nor with TRIB_WINDOWS_UNABORTABLE. */
     TRIB_CAN_INTERRUPT = 1u << 4,
     /** A rank hears at once of deaths and aborts of the others, and trib_comm_shrink goes on without
      *  them. Of a communicator: all ranks are in this process, or it has its side channel. */
@@ -338,7 +338,9 @@ enum {
     /** The log tells what NCCL's RAS service knows of a late call, if that runs. */
     TRIB_CAN_ASK_RAS = 1u << 9,
     /** trib_comm_adopt works. */
-    TRIB_CAN_ADOPT = 1u << 10
+    TRIB_CAN_ADOPT = 1u << 10,
+    /** TRIB_WINDOWS has an effect, and an abort ends the calls with windows. */
+    TRIB_CAN_WINDOWS = 1u << 11
 };
 
 /** See TRIB_CAN_PROCESSES and what follows there. */
@@ -466,7 +468,19 @@ enum {
     TRIB_TIMED = 1u << 4,
     /** No connections of Tributary's own between the processes of this communicator; see SIDE
      *  CHANNEL. All ranks pass it, or none has a side channel. */
-    TRIB_NO_SIDE_CHANNEL = 1u << 5
+    TRIB_NO_SIDE_CHANNEL = 1u << 5,
+    /** On nccl: trib_symmetric_alloc and trib_symmetric_import register what they make with NCCL, as a window.
+     *  NCCL then serves its part of the calls with such buffers by its symmetric kernels, where it has one: see
+     *  TRIB_VARIANT_WINDOW. An abort ends these kernels since NCCL 2.29.7, and never the copy engines of
+     *  TRIB_CTA_ZERO (NCCL_CTA_POLICY counts): with an older NCCL, or that policy, TRIB_ERR_UNSUPPORTED. While
+     *  a rank allocates, no thread may capture a CUDA graph in global mode. No effect where a communicator is
+     *  adopted. */
+    TRIB_WINDOWS = 1u << 6,
+    /** With TRIB_WINDOWS: an abort need not end calls with such buffers. Takes NCCL 2.27, in the build as well,
+     *  and any policy. An aborted communicator stays in TRIB_COMM_ABORTING until it is reclaimed. Where no abort
+     *  ends a call, and a rank does not make it, that is never, and the others' streams wait until the process
+     *  ends. Before 2.29.7 an abort also leaves the memory of windows to NCCL until then. */
+    TRIB_WINDOWS_UNABORTABLE = 1u << 7
 };
 
 /** What a communicator's kernels take of a GPU: NCCL's CTAPolicy. */
@@ -475,7 +489,8 @@ enum {
     TRIB_CTA_DEFAULT = 0,    /**< as many CTAs as are fastest, unless NCCL_CTA_POLICY says else */
     TRIB_CTA_EFFICIENCY = 1, /**< fewer, where that costs little speed. Since NCCL 2.27 */
     TRIB_CTA_ZERO = 2        /**< none where copy engines can do it: for buffers in windows that the
-                              *   caller registers with a communicator of his own (trib_comm_adopt).
+                              *   caller registers with a communicator of his own (trib_comm_adopt),
+                              *   or Tributary does (TRIB_WINDOWS_UNABORTABLE).
                               *   An abort does not interrupt copy engines. Since NCCL 2.28 */
 };
 
@@ -496,7 +511,7 @@ TRIB_API const char *trib_cta_policy_name(trib_cta_policy policy);
  *  one with which the library was built, has no such policy: TRIB_ERR_UNSUPPORTED. */
 typedef struct trib_options {
     uint32_t size;              /**< sizeof(trib_options) */
-    uint32_t flags;             /**< any of TRIB_UNCHECKED ... TRIB_NO_SIDE_CHANNEL */
+    uint32_t flags;             /**< any of TRIB_UNCHECKED ... TRIB_WINDOWS_UNABORTABLE */
     const char *backend;        /**< NULL: the id's; for a group the first that has the devices */
     uint32_t timeout_ms;        /**< deadline of calls that wait for the other ranks: create, split;
                                 *   trib_sparse_create, set and import (`add` 0), those of
@@ -1017,7 +1032,8 @@ enum {
     TRIB_VARIANT_PUSH = 2,     /**< each rank stores into its peers' memory; sizes as PEERS says */
     TRIB_VARIANT_ONE_SHOT = 3, /**< each rank reads the parts of all where they lie; not in place */
     TRIB_VARIANT_TWO_SHOT = 4, /**< each rank reads its share of all parts, and writes it to all */
-    TRIB_VARIANT_SYMMETRIC = 5 /**< as AUTO, of buffers that are symmetric memory (see there) */
+    TRIB_VARIANT_SYMMETRIC = 5, /**< as AUTO, of buffers that are symmetric memory (see there) */
+    TRIB_VARIANT_WINDOW = 6     /**< NCCL, of buffers in its windows: TRIB_WINDOWS */
 };
 
 /** "two_shot"; "?" for an invalid variant. */
@@ -1051,8 +1067,10 @@ typedef struct trib_call_options {
  *  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,
  *  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,
  *  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.
- *  SYMMETRIC takes every call: a buffer that is not symmetric memory is TRIB_ERR_INVALID_BUFFER on its
- *  rank alone. All variants give the same bits but where NCCL serves the call. */
+ *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
+ *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. All variants give the same bits but where
+ *  NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and
+ *  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different. */
 TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, trib_op op,
                                          const trib_call_options *options, trib_stream stream);
@@ -1132,12 +1150,12 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  * It is for kernels of your own, at the addresses that trib_symmetric_query gives, and for
  * trib_allreduce_with and TRIB_VARIANT_SYMMETRIC. That serves calls as AUTO does; but where each rank has
  * a process of its own, with 2 to 4 GPUs over NVLink, large ones do not reach NCCL either, up to the sizes
- * that PEERS gives for one process.
+ * that PEERS gives for one process. With TRIB_WINDOWS it is registered with NCCL.
  *
  * All ranks make the calls alloc, import and free, which block, within the communicator's timeout_ms. Not in
  * a batch. They succeed on all ranks or on none, unless the communicator ends meanwhile (as it does if an
- * import cannot queue its copy): TRIB_ERR_MISMATCH if the ranks' arguments differ, or another rank's were
- * invalid.
+ * import cannot queue its copy, or NCCL cannot register memory or end its window): TRIB_ERR_MISMATCH if the
+ * ranks' arguments differ, or their TRIB_WINDOWS, or another rank's were invalid.
  *
  * The memory is the communicator's: what is left is freed when that has been destroyed on all ranks of the
  * process, and its calls have ended, and not by an abort. By then your work that uses it has ended on all

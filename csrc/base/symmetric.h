@@ -3,6 +3,7 @@
 #ifndef TRI_BASE_SYMMETRIC_H
 #define TRI_BASE_SYMMETRIC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ struct tri_symmetric {
     uint64_t number; /* among those of its communicator, the same on all ranks */
     size_t bytes;    /* of each rank */
     size_t mapped;   /* the same, or what the backend has made of it */
+    void *window;    /* of the backend's library, with which it is registered; NULL: it is not */
+    bool spare;      /* the library's own, and this rank uses it no more */
     int32_t rank, size;
     struct tri_symmetric_rank of[]; /* [size] */
 };

@@ -28,11 +28,12 @@ static const char *const variants[] = {
     [TRIB_VARIANT_AUTO] = "auto",         [TRIB_VARIANT_NCCL] = "nccl",
     [TRIB_VARIANT_PUSH] = "push",         [TRIB_VARIANT_ONE_SHOT] = "one_shot",
     [TRIB_VARIANT_TWO_SHOT] = "two_shot", [TRIB_VARIANT_SYMMETRIC] = "symmetric",
+    [TRIB_VARIANT_WINDOW] = "window",
 };
 
 bool tri_variant_valid(trib_variant variant)
 {
-    return variant >= TRIB_VARIANT_AUTO && variant <= TRIB_VARIANT_SYMMETRIC;
+    return variant >= TRIB_VARIANT_AUTO && variant <= TRIB_VARIANT_WINDOW;
 }
 
 bool tri_cta_policy_valid(trib_cta_policy policy)

@@ -40,6 +40,8 @@ trib_status tri_comm_adopt(struct trib_comm **out, void *handle, const trib_opti
     struct tri_transport *transport = NULL;
     trib_id id;
     TRI_TRY(tri_settings_read(&settings, "trib_comm_adopt", options));
+    /* There is no symmetric memory. */
+    settings.config.windows = settings.config.unabortable = false;
     TRI_TRY(choose(&backend, settings.backend));
     TRI_TRY(backend->transport->inspect(&of, handle));
     TRI_TRY(tri_backend_has(backend, of.device));

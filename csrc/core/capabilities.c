@@ -25,8 +25,9 @@ trib_status tri_comm_capabilities(trib_capabilities *out, const struct trib_comm
         out->flags &= ~(uint32_t)TRIB_CAN_CAPTURE;
         out->flags |= TRIB_CAN_COMPARE;
     }
-    if (comm->adopted && comm->size > 1)
-        out->flags &= ~(uint32_t)TRIB_CAN_INTERRUPT;
+    if ((comm->adopted && comm->size > 1) ||
+        (comm->config.unabortable && comm->backend->transport->open_window != NULL))
+        out->flags &= ~(uint32_t)(TRIB_CAN_INTERRUPT | TRIB_CAN_WINDOWS);
     if (!hears(comm))
         out->flags &= ~(uint32_t)TRIB_CAN_HEAR;
     return TRIB_OK;

@@ -57,34 +57,42 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
     }
 }
 
+/* *out: why the backend does not serve it by that variant; NULL: it does. */
+static trib_status ask_backend(const char **out, struct trib_comm *comm,
+                               const struct tri_call *call)
+{
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    struct tri_call asked = *call;
+    asked.kind = TRI_ALLREDUCE;
+    asked.transport = comm->transport;
+    *out = "this backend has none";
+    if (ops->refuses == NULL)
+        return TRIB_OK;
+    TRI_TRY(tri_issue_register(comm)); /* so that an abort frees nothing meanwhile */
+    *out = ops->refuses(&asked);
+    tri_abort_unregister(comm->state);
+    return TRIB_OK;
+}
+
 /* Before anything is queued: on all ranks, whose calls are the same. */
 static trib_status check_variant(struct trib_comm *comm, const struct tri_call *call)
 {
+    const bool symmetric = call->variant == TRIB_VARIANT_SYMMETRIC;
+    const char *why = NULL;
     if (call->variant == TRIB_VARIANT_AUTO || call->count == 0)
         return TRIB_OK;
-    const struct tri_transport_ops *ops = comm->backend->transport;
-    struct tri_call asked = *call;
-    const char *why = NULL;
-    asked.kind = TRI_ALLREDUCE;
-    asked.transport = comm->transport;
     if (comm->batch.open)
         why = "the calls of a batch have none";
-    else if (call->variant == TRIB_VARIANT_SYMMETRIC)
-        return tri_symmetric_check(comm, TRI_ALLREDUCE_WITH, call);
-    else if (ops->refuses == NULL)
-        why = "this backend has none";
-    else {
-        TRI_TRY(tri_issue_register(comm)); /* so that an abort frees nothing meanwhile */
-        why = ops->refuses(&asked);
-        tri_abort_unregister(comm->state);
-    }
-    return why == NULL
-               ? TRIB_OK
-               : tri_fail_call(
-                     comm, TRI_ALLREDUCE_WITH, TRIB_ERR_UNSUPPORTED,
-                     "variant %s of %zu elements of %s: %s; TRIB_VARIANT_AUTO serves every call",
-                     trib_variant_name(call->variant), call->count, trib_dtype_name(call->dtype),
-                     why);
+    else if (!symmetric)
+        TRI_TRY(ask_backend(&why, comm, call));
+    if (why != NULL)
+        return tri_fail_call(
+            comm, TRI_ALLREDUCE_WITH, TRIB_ERR_UNSUPPORTED,
+            "variant %s of %zu elements of %s: %s; TRIB_VARIANT_AUTO serves every call",
+            trib_variant_name(call->variant), call->count, trib_dtype_name(call->dtype), why);
+    return symmetric || call->variant == TRIB_VARIANT_WINDOW
+               ? tri_symmetric_check(comm, TRI_ALLREDUCE_WITH, call)
+               : TRIB_OK;
 }
 
 static trib_status begin(struct trib_comm *comm, int operation, const struct tri_call *call)

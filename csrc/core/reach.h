@@ -8,7 +8,7 @@
 trib_status tri_symmetric_query(void **out, struct trib_comm *comm, const void *data, size_t bytes,
                                 int32_t rank);
 
-/* With TRIB_VARIANT_SYMMETRIC: do all of `call`'s buffers lie in such memory? */
+/* For call->variant, SYMMETRIC or WINDOW: do all of `call`'s buffers lie in such memory? */
 trib_status tri_symmetric_check(struct trib_comm *comm, int operation, const struct tri_call *call);
 
 #endif

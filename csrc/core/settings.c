@@ -16,12 +16,20 @@ static trib_status check(const char *function, const trib_options *options)
                         "%s: options.size is %u, expected %zu: start from TRIB_OPTIONS_INIT, and "
                         "build with the header of the library that is loaded",
                         function, options->size, sizeof *options);
-    if ((options->flags & ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED |
-                                      TRIB_UNRECORDED | TRIB_TIMED | TRIB_NO_SIDE_CHANNEL)) != 0)
+    if ((options->flags &
+         ~(uint32_t)(TRIB_UNCHECKED | TRIB_MATCH | TRIB_COMPARED | TRIB_UNRECORDED | TRIB_TIMED |
+                     TRIB_NO_SIDE_CHANNEL | TRIB_WINDOWS | TRIB_WINDOWS_UNABORTABLE)) != 0)
         return tri_fail(TRIB_ERR_INVALID_ARGUMENT,
                         "%s: options.flags is 0x%x; expected any of TRIB_UNCHECKED, TRIB_MATCH, "
-                        "TRIB_COMPARED, TRIB_UNRECORDED, TRIB_TIMED and TRIB_NO_SIDE_CHANNEL",
+                        "TRIB_COMPARED, TRIB_UNRECORDED, TRIB_TIMED, TRIB_NO_SIDE_CHANNEL, "
+                        "TRIB_WINDOWS and TRIB_WINDOWS_UNABORTABLE",
                         function, options->flags);
+    if ((options->flags & (TRIB_WINDOWS | TRIB_WINDOWS_UNABORTABLE)) == TRIB_WINDOWS_UNABORTABLE)
+        return tri_fail(
+            TRIB_ERR_INVALID_ARGUMENT,
+            "%s: options.flags has TRIB_WINDOWS_UNABORTABLE without TRIB_WINDOWS, which "
+            "it is about",
+            function);
     return TRIB_OK;
 }
 
@@ -86,6 +94,8 @@ trib_status tri_settings_read(struct tri_settings *out, const char *function,
     TRI_TRY(read_name(out->config.network, function, "network", options->network));
     TRI_TRY(read_name(out->config.name, function, "name", options->name));
     out->flags = options->flags;
+    out->config.windows = (options->flags & TRIB_WINDOWS) != 0;
+    out->config.unabortable = (options->flags & TRIB_WINDOWS_UNABORTABLE) != 0;
     if (options->peer_bytes != 0)
         out->config.peer_bytes = options->peer_bytes == TRIB_NO_PEERS ? 0 : options->peer_bytes;
     if (options->timeout_ms != 0)

@@ -14,6 +14,8 @@
 #include "csrc/core/validate.h"
 
 enum { WORDS = sizeof(struct tri_words) / sizeof(uint64_t) }; /* that a rank says at once */
+/* Words of a first vote, behind the argument and the operation: with TRIB_WINDOWS? and spare memory. */
+enum { WINDOWS = 2, BYTES, NUMBER };
 
 /* The part of one rank in a call of all ranks. */
 struct request {
@@ -43,6 +45,12 @@ static trib_status compare(const struct request *request, const char *what)
             return tri_fail_call(comm, request->operation, TRIB_ERR_MISMATCH,
                                  "rank %d makes another call than rank 0; nothing was done",
                                  (int)rank);
+        if (other[WINDOWS] != first[WINDOWS])
+            return tri_fail_call(comm, request->operation, TRIB_ERR_MISMATCH,
+                                 "rank %d was created %s TRIB_WINDOWS, and rank 0 %s; all pass the "
+                                 "same options; nothing was done",
+                                 (int)rank, other[WINDOWS] != 0 ? "with" : "without",
+                                 other[WINDOWS] != 0 ? "without" : "with");
         if (other[0] != first[0])
             return tri_fail_call(comm, request->operation, TRIB_ERR_MISMATCH,
                                  "rank %d passes %s %llu, and rank 0 %llu; nothing was done",
@@ -60,6 +68,7 @@ static trib_status agree(struct request *request, trib_status own, uint64_t argu
     struct tri_steps *steps = &request->steps;
     steps->said.words[0] = argument;
     steps->said.words[1] = (uint64_t)request->operation;
+    steps->said.words[WINDOWS] = request->comm->config.windows;
     const trib_status status = tri_steps_vote(steps, own);
     if (status == TRIB_OK)
         return compare(request, what);
@@ -93,17 +102,23 @@ static trib_status check_import(const struct request *request)
     return tri_check_stream(comm, request->operation, request->on);
 }
 
-/* The same on all ranks. NULL: there is such memory. */
-static const char *refusal(const struct request *request)
+/* Are ranks in other processes? */
+static bool is_elsewhere(const struct trib_comm *comm)
 {
-    const struct trib_comm *comm = request->comm;
-    if (request->ops == NULL)
+    return comm->backend->transport->here(comm->transport) < comm->size;
+}
+
+/* The same on all ranks. NULL: there is such memory. */
+static const char *refusal(const struct trib_comm *comm)
+{
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    if (ops == NULL)
         return "this backend has no such memory";
-    if (request->elsewhere && (request->ops->map == NULL || comm->remote == NULL ||
-                               comm->size > WORDS || !tri_remote_is_one_host(comm->remote)))
+    if (is_elsewhere(comm) && (ops->map == NULL || comm->remote == NULL || comm->size > WORDS ||
+                               !tri_remote_is_one_host(comm->remote)))
         return "its ranks are in several processes, and not each in one of its own, on one host, "
                "with a side channel";
-    return request->ops->refuses(comm->transport);
+    return ops->refuses(comm->transport);
 }
 
 static trib_status check(const struct request *request)
@@ -117,7 +132,7 @@ static trib_status check(const struct request *request)
         return tri_fail_call(comm, request->operation, TRIB_ERR_INVALID_ARGUMENT,
                              "`bytes` is %zu; expected 1 to %td", request->bytes, PTRDIFF_MAX);
     TRI_TRY(check_import(request));
-    const char *why = refusal(request);
+    const char *why = refusal(comm);
     if (why == NULL)
         return TRIB_OK;
     return tri_fail_call(comm, request->operation, TRIB_ERR_UNSUPPORTED, "%s", why);
@@ -219,27 +234,45 @@ static trib_status make_wanted(struct request *request)
     return TRIB_OK;
 }
 
-/* All ranks have their memory: one that fails here ends the communicator. */
+static trib_status open_window(const struct request *request)
+{
+    const struct tri_transport_ops *ops = request->comm->backend->transport;
+    return ops->open_window == NULL ? TRIB_OK
+                                    : ops->open_window(request->comm->transport, request->memory);
+}
+
+/* All ranks have their memory, or none: one that fails now ends the communicator. */
+static trib_status end_if_failed(const struct request *request, trib_status status)
+{
+    if (status != TRIB_OK)
+        tri_making_fail(request->steps.making, status);
+    return status;
+}
+
 static trib_status fill(const struct request *request)
 {
     struct trib_comm *comm = request->comm;
     if (request->operation != TRI_SYMMETRIC_IMPORT)
         return TRIB_OK;
-    const trib_status status =
-        comm->backend->device->copy(comm->device, request->memory->of[comm->rank].here,
-                                    request->data, request->bytes, request->on);
-    if (status != TRIB_OK)
-        tri_making_fail(request->steps.making, status);
-    return status;
+    return end_if_failed(
+        request, comm->backend->device->copy(comm->device, request->memory->of[comm->rank].here,
+                                             request->data, request->bytes, request->on));
+}
+
+static trib_status make_listed(struct request *request)
+{
+    TRI_TRY(make(request, request->bytes));
+    request->memory->number = request->comm->symmetric_made++;
+    tri_symmetric_add(request->ops->list(request->comm->transport), request->memory);
+    return TRIB_OK;
 }
 
 static trib_status make_both(struct request *request)
 {
     TRI_TRY(agree(request, check(request), request->bytes, "`bytes`"));
     TRI_TRY(make_wanted(request));
-    TRI_TRY(make(request, request->bytes));
-    request->memory->number = request->comm->symmetric_made++;
-    tri_symmetric_add(request->ops->list(request->comm->transport), request->memory);
+    TRI_TRY(make_listed(request));
+    TRI_TRY(open_window(request));
     return fill(request);
 }
 
@@ -261,16 +294,26 @@ static trib_status find_to_free(struct request *request)
                          request->data);
 }
 
+static trib_status close_window(const struct request *request)
+{
+    const struct tri_transport_ops *ops = request->comm->backend->transport;
+    return ops->close_window == NULL
+               ? TRIB_OK
+               : end_if_failed(request,
+                               ops->close_window(request->comm->transport, request->memory));
+}
+
 /* Behind the vote nobody uses it. */
 static trib_status free_of_all(struct request *request)
 {
     const trib_status found = find_to_free(request);
     const uint64_t number = found == TRIB_OK ? request->memory->number : 0;
     TRI_TRY(agree(request, found, number, "allocation"));
+    const trib_status closed = close_window(request);
     tri_symmetric_remove(request->ops->list(request->comm->transport), request->memory);
     release(request);
     request->freed = true;
-    return TRIB_OK;
+    return closed;
 }
 
 /* ---------------------------------------------------------------------------- calls of all ranks */
@@ -314,11 +357,10 @@ static trib_status run_free(void *request, trib_stream stream)
 
 static struct request request_of(struct trib_comm *comm, int operation)
 {
-    const struct tri_transport_ops *ops = comm->backend->transport;
     return (struct request){.comm = comm,
-                            .ops = ops->symmetric,
+                            .ops = comm->backend->transport->symmetric,
                             .operation = operation,
-                            .elsewhere = ops->here(comm->transport) < comm->size};
+                            .elsewhere = is_elsewhere(comm)};
 }
 
 static trib_status alloc(struct request *request)

@@ -219,7 +219,7 @@ static trib_status join(struct tri_transport **out, const trib_id *id, const str
         tri_nccl_join(out, &key, of->rank, of->size, of->device, deadline_ns);
     const struct tri_detail_copy why = tri_detail_copy();
     if (joined == TRIB_OK && config != NULL)
-        (*out)->config = *config;
+        tri_nccl_configure(*out, config);
     const trib_status status = run(run_second, of, *out, joined, &verdict, deadline_ns);
     return joined == TRIB_OK ? status : tri_fail(joined, "%s", why.text);
 }

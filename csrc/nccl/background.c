@@ -15,7 +15,8 @@
  *
  * Only a few threads finish jobs at a time, however many communicators are made and closed: the
  * leader keeps the jobs posted meanwhile. If those few hang (a kernel that does not end), one more
- * may start after each STALL_MS. Threads with parked jobs do not count, unless there are many. */
+ * may start after each STALL_MS. Threads with parked jobs, or with one whose group may never end, do not
+ * count, unless there are many. */
 #define _POSIX_C_SOURCE 200809L
 #include "csrc/nccl/background.h"
 
@@ -32,7 +33,7 @@ enum {
     MAX_WORKERS = 4,          /* threads that finish jobs */
     STALL_MS = 2000,          /* without progress, until one more may */
     MAX_FOLLOWERS = 1,        /* idle threads that wait to lead */
-    MAX_PARKED = 16,          /* threads with parked jobs that do not count as workers */
+    MAX_PARKED = 16,          /* threads that may wait for ever and do not count as workers */
     BACKOFF_MIN_NS = 50000,   /* first pause between two rounds of prepare, */
     BACKOFF_MAX_NS = 1000000, /* and the longest */
     RETRY_NS = 50000000,      /* until the next attempt to start a thread */
@@ -52,7 +53,7 @@ static uint64_t stalled_at = UINT64_MAX; /* `ended` when a wait last gave up */
 static uint32_t references;
 static uint32_t threads, followers, workers; /* all; idle, waiting to lead; finishing jobs */
 static uint64_t newest_worker_ns;            /* when the newest worker began */
-static uint32_t excused;                     /* threads with parked jobs, not in `workers` */
+static uint32_t excused;                     /* threads that may wait for ever, not in `workers` */
 static uint32_t parked_jobs, parked_graphs;  /* and for how many graphs those wait */
 static bool has_leader;                      /* a thread leads, or has been promoted */
 static bool starting;                        /* the first thread */
@@ -73,6 +74,7 @@ struct taken {
     struct tri_nccl_job *first, **end;
     bool grouped; /* a group is open, and if `pushed`, `guard` is */
     bool pushed;
+    bool excused; /* not among `workers` */
     struct tri_nccl_device_guard guard;
 };
 
@@ -87,14 +89,19 @@ static uint32_t holds_of(const struct tri_nccl_job *job)
     return graphs_of(job) + (job->calls == NULL ? 0 : job->calls(job));
 }
 
-/* Take every posted job; but a job that is to be parked by itself, because what one thread has
+static bool is_alone(const struct tri_nccl_job *job)
+{
+    return job->alone || holds_of(job) != 0;
+}
+
+/* Take every posted job; but a job that is to be parked, or may hang, by itself, because what one thread has
  * taken ends together. If something was taken before, nobody could be promoted, and flags go up
  * whatever they wait for. The lock is held. */
 static void take_posted(struct taken *taken)
 {
     const bool none = taken->first == NULL;
     while (first != NULL) {
-        if (none && taken->first != NULL && holds_of(taken->first) + holds_of(first) != 0)
+        if (none && taken->first != NULL && (is_alone(taken->first) || is_alone(first)))
             return;
         *taken->end = first;
         taken->end = &first->next;
@@ -114,6 +121,24 @@ static bool open_group(struct taken *taken, int32_t device)
     if (taken->grouped)
         taken->pushed = tri_nccl_push_device(&taken->guard, device) == TRIB_OK;
     return taken->grouped;
+}
+
+/* Its thread does not count as one that finishes jobs, unless there are many such. The lock is held, as for the
+ * reverse. */
+static void excuse(struct taken *taken)
+{
+    if (taken->excused || excused >= MAX_PARKED)
+        return;
+    taken->excused = true;
+    workers--;
+    excused++;
+}
+
+static void end_excuse(struct taken *taken)
+{
+    workers += taken->excused;
+    excused -= taken->excused;
+    taken->excused = false;
 }
 
 static void close_group(struct taken *taken)
@@ -218,15 +243,13 @@ static uint32_t count_taken(const struct taken *taken, uint32_t *out_graphs, uin
 }
 
 /* Park until no graph lives for which the group's end would wait, and no call is inside. */
-static void await_holds(const struct taken *taken)
+static void await_holds(struct taken *taken)
 {
     uint32_t graphs = 0, holds = 0;
     pthread_mutex_lock(&lock);
     const uint32_t jobs = count_taken(taken, &graphs, &holds);
     if (holds != 0) {
-        const bool excuse = excused < MAX_PARKED;
-        workers -= excuse;
-        excused += excuse;
+        excuse(taken);
         parked_jobs += jobs;
         pthread_cond_broadcast(&changed);
         while (holds != 0) {
@@ -236,8 +259,8 @@ static void await_holds(const struct taken *taken)
             (void)count_taken(taken, &graphs, &holds);
         }
         parked_jobs -= jobs;
-        excused -= excuse;
-        workers += excuse;
+        if (!taken->first->alone)
+            end_excuse(taken);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -253,10 +276,22 @@ static void settle_jobs(const struct taken *taken)
     tri_nap_ns((uint64_t)longest_ms * 1000000u);
 }
 
+/* The end of the group of a job that is alone may never come. */
+static void excuse_alone(struct taken *taken)
+{
+    pthread_mutex_lock(&lock);
+    if (taken->first->alone) {
+        excuse(taken);
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* Calls in flight return within milliseconds. */
 static uint32_t finish_jobs(struct taken *taken)
 {
     uint32_t n = 0;
+    excuse_alone(taken);
     for (uint64_t pause = BACKOFF_MIN_NS; !prepare_jobs(taken);
          pause = pause < BACKOFF_MAX_NS ? pause * 2 : BACKOFF_MAX_NS)
         tri_nap_ns(pause);
@@ -304,6 +339,7 @@ static void *background_thread(void *unused)
         pthread_mutex_unlock(&lock);
         const uint32_t n = finish_jobs(&taken);
         pthread_mutex_lock(&lock);
+        end_excuse(&taken);
         workers--;
         unfinished -= n;
         ended += n;

@@ -27,6 +27,8 @@ struct tri_nccl_job {
     /* NULL, or the number of calls inside NCCL that only the owner of an adopted communicator can end:
      * its own, and those of children that a split of it makes. The same holds for them. */
     uint32_t (*calls)(const struct tri_nccl_job *job);
+    /* The end of that group may wait for ever: no other job shares it, if a thread can be started. */
+    bool alone;
     int32_t device; /* current during prepare and finish */
 
     /* When prepare had returned true, and when settle began; 0 before. Any thread

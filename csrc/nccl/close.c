@@ -10,6 +10,7 @@
 #include "csrc/nccl/ops.h"
 #include "csrc/nccl/task.h"
 #include "csrc/nccl/teardown.h"
+#include "csrc/nccl/windows.h"
 
 enum { GRAPHS_NS = 1000000 };
 
@@ -81,15 +82,18 @@ static void await_graphs(const struct tri_nccl_local *local)
 }
 
 /* Registered with the abort state: an abort that arrives now raises NCCL's flags, which end the
- * wait, and frees only when nothing here uses NCCL or the streams any more. */
+ * wait, and frees only when nothing here uses NCCL or the streams any more. Windows end while NCCL's proxies run,
+ * which finalizing ends; for that NCCL clears a few bytes on each device, and waits. */
 static trib_status finish_work(struct tri_nccl_local *local)
 {
     await_graphs(local);
     if (!tri_abort_register(local->state))
         return tri_abort_status(local->state);
     trib_status status = finish_others(local);
-    if (status == TRIB_OK && local->ranks->size > 1)
+    if (status == TRIB_OK && local->ranks->size > 1) {
+        tri_nccl_close_windows(local);
         status = finalize(local);
+    }
     tri_abort_unregister(local->state);
     return status;
 }

@@ -104,6 +104,7 @@ static enum server server_alone(const struct tri_call *call)
 {
     switch (call->variant) {
     case TRIB_VARIANT_NCCL:
+    case TRIB_VARIANT_WINDOW:
         return NCCL;
     case TRIB_VARIANT_PUSH:
         return PUSH;
@@ -124,6 +125,9 @@ static enum server server_of(const struct batch *batch, size_t i)
 
 const char *tri_nccl_refuses(const struct tri_call *call)
 {
+    if (call->variant == TRIB_VARIANT_WINDOW)
+        return call->transport->config.windows ? NULL
+                                               : "the communicator was made without TRIB_WINDOWS";
     if (call->variant == TRIB_VARIANT_NCCL || call->transport->size == 1)
         return NULL;
     if (call->scaled)

@@ -15,6 +15,7 @@
 #include "csrc/nccl/ras.h"
 #include "csrc/nccl/symmetric.h"
 #include "csrc/nccl/teardown.h"
+#include "csrc/nccl/windows.h"
 #include "kernels/cuda/kernels_cuda.h"
 
 static trib_status version(uint32_t *out)
@@ -36,6 +37,8 @@ static uint32_t capabilities(void)
         can |= TRIB_CAN_CTA_EFFICIENCY;
     if (tri_nccl_has_policy(TRIB_CTA_ZERO))
         can |= TRIB_CAN_CTA_ZERO;
+    if (tri_nccl_aborts_windows())
+        can |= TRIB_CAN_WINDOWS;
     if (version(&found) == TRIB_OK && found >= TRI_NCCL_RAS_SINCE)
         can |= TRIB_CAN_ASK_RAS;
     return can;
@@ -159,6 +162,8 @@ static const struct tri_transport_ops transport_ops = {
     .here = here,
     .share = &tri_nccl_push_share,
     .symmetric = &tri_nccl_symmetric,
+    .open_window = tri_nccl_open_window,
+    .close_window = tri_nccl_close_window,
     .peer_bytes = tri_nccl_push_bytes,
     .abort_state = abort_state,
     .abort_flag = abort_flag,

@@ -171,7 +171,7 @@ trib_status tri_nccl_open(struct tri_transport **out, const trib_id *id, int32_t
     TRI_TRY(tri_nccl_config_check(config, "open"));
     TRI_TRY(tri_nccl_join(out, &key, rank, size, device, deadline));
     if (config != NULL)
-        (*out)->config = *config;
+        tri_nccl_configure(*out, config);
     trib_status status = start_bootstrap(out, 1, &nccl_id, timeout_ms, deadline);
     if (status != TRIB_OK) {
         tri_nccl_release((*out)->local);
@@ -187,7 +187,7 @@ static trib_status join_all(struct tri_transport **out, const int32_t *devices, 
     for (int32_t i = 1; i < size; i++)
         TRI_TRY(tri_nccl_join_same(&out[i], out[0], i, devices[i]));
     for (int32_t i = 0; i < size && config != NULL; i++)
-        out[i]->config = *config;
+        tri_nccl_configure(out[i], config);
     return TRIB_OK;
 }
 

@@ -50,7 +50,7 @@ static bool allocate(struct tri_nccl_push *push, const struct tri_nccl_push_rank
 {
     for (int32_t i = 0; i < push->size; i++)
         if (!tri_nccl_push_switch(ranks, i) || tri_nccl_push_alloc_own(push, i) != cudaSuccess ||
-            tri_nccl_peer_alloc(&push->scratch[i], ranks->devices, push->size, i, bytes) !=
+            tri_nccl_peer_alloc(&push->scratch[i], ranks->devices, push->size, i, bytes, false) !=
                 CUDA_SUCCESS)
             return false;
     return true;

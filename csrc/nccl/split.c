@@ -139,7 +139,7 @@ static trib_status split_child(struct tri_transport **out, struct tri_transport 
 {
     TRI_TRY(tri_nccl_join(out, child_key, -1, 0, parent->device, deadline_ns));
     if (config != NULL)
-        (*out)->config = *config;
+        tri_nccl_configure(*out, config);
     struct tri_nccl_local *local = (*out)->local;
     const trib_status status =
         start_split(parent, *out, child_key->color, key, timeout_ms, deadline_ns);

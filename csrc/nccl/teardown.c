@@ -180,6 +180,7 @@ void tri_nccl_abort_async(void *context)
         local->job.calls = calls_inside;
     if (!adopted)
         local->job.graphs = live_graphs;
+    local->job.alone = !adopted && tri_nccl_is_unabortable(local);
     local->job.settle = child ? settle_child : settle_abort;
     local->job.finish = finish_abort;
     post_job(local);
@@ -194,15 +195,20 @@ static enum tri_nccl_stage stage_of(struct tri_nccl_local *local)
 }
 
 /* From DESTROYING on, all queued work has run, or is the caller's. Nobody knows when that of an
- * aborted one is over, if the caller's it is. Before ABORTING the job has not been posted. */
+ * aborted one is over, if no abort ends it. Before ABORTING the job has not been posted. */
 static bool interrupted(void *context, char *text, size_t bytes)
 {
     struct tri_nccl_local *local = context;
     const enum tri_nccl_stage stage = stage_of(local);
-    (void)text, (void)bytes;
-    return stage == TRI_NCCL_DESTROYING || stage == TRI_NCCL_GONE ||
-           (stage == TRI_NCCL_ABORTING && local->key.adopted == 0 &&
-            atomic_load(&local->job.prepared_ns) != 0);
+    if (stage == TRI_NCCL_DESTROYING || stage == TRI_NCCL_GONE)
+        return true;
+    if (stage != TRI_NCCL_ABORTING || atomic_load(&local->job.prepared_ns) == 0)
+        return false;
+    if (!tri_nccl_is_unabortable(local))
+        return true;
+    if (local->key.adopted == 0)
+        (void)snprintf(text, bytes, "calls on windows, which no abort ends, or their graphs");
+    return false;
 }
 
 /* Takes no lock that a thread inside NCCL or CUDA could hold, so it works while the job hangs
@@ -244,6 +250,7 @@ static void free_symmetric_later(struct tri_nccl_local *local)
     local->job.finish = finish_last;
     local->job.graphs = NULL;
     local->job.calls = NULL;
+    local->job.alone = false;
     local->job.device = local->ranks->device;
     tri_nccl_post_job(&local->job);
 }

@@ -37,6 +37,9 @@ static void refused_configurations(const char *backend)
     refused_options(&options, "options.cta_policy is 3");
     options.cta_policy = -1;
     refused_options(&options, "options.cta_policy is -1");
+    options = usual;
+    options.flags = TRIB_WINDOWS_UNABORTABLE;
+    refused_options(&options, "TRIB_WINDOWS_UNABORTABLE without TRIB_WINDOWS");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         options = usual;
         options.name = names[i];

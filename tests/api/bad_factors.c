@@ -78,8 +78,8 @@ static void kinds(const struct bad *bad)
 static void variants(const struct bad *bad)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
-    for (options.variant = -1; options.variant <= TRIB_VARIANT_SYMMETRIC + 1; options.variant++)
-        if (options.variant < TRIB_VARIANT_AUTO || options.variant > TRIB_VARIANT_SYMMETRIC)
+    for (options.variant = -1; options.variant <= TRIB_VARIANT_WINDOW + 1; options.variant++)
+        if (options.variant < TRIB_VARIANT_AUTO || options.variant > TRIB_VARIANT_WINDOW)
             refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.variant");
         else if (options.variant != TRIB_VARIANT_AUTO)
             REFUSED(list(bad, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, list_name,
@@ -89,8 +89,9 @@ static void variants(const struct bad *bad)
     refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
     options = (trib_call_options)TRIB_CALL_OPTIONS_INIT;
     options.variant = TRIB_VARIANT_NCCL;
-    if (strcmp(bad->team.backend, "host") == 0)
-        REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "nccl");
+    REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "nccl");
+    options.variant = TRIB_VARIANT_WINDOW;
+    REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "window");
 }
 
 /* Factors that cannot be read. */

@@ -14,7 +14,7 @@
 #include "tributary.h"
 
 /* All flags of trib_options; the newest is the last. */
-enum { FUZZ_OPTION_FLAGS = 2 * TRIB_NO_SIDE_CHANNEL - 1 };
+enum { FUZZ_OPTION_FLAGS = 2 * TRIB_WINDOWS_UNABORTABLE - 1 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -104,7 +104,9 @@ static trib_options *pick_options(struct bytes *in, struct text *text, bool *val
     options.call_timeout_ms = bytes_u32(in) | 4096;
     options.peer_bytes = bytes_u32(in);
     const bool good = pick_configuration(in, &options, &text[1]);
+    const uint32_t windows = options.flags & (TRIB_WINDOWS | TRIB_WINDOWS_UNABORTABLE);
     *valid = good && size == sizeof options && options.flags <= FUZZ_OPTION_FLAGS &&
+             windows != TRIB_WINDOWS_UNABORTABLE &&
              (options.backend == NULL || strcmp(options.backend, "host") == 0);
     return block_of(&options, sizeof options, size, in);
 }

@@ -1,7 +1,9 @@
 /* What the nccl backend tells the fake of new communicators. */
+#define _POSIX_C_SOURCE 200809L
 #include "tests/nccl_fake/config.h"
 
 #include <nccl.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/status.h"
@@ -137,14 +139,49 @@ static void by_version(void)
     end();
 }
 
+/* Where an abort would not end calls on windows the caller says that this may be. */
+static void windows(void)
+{
+    struct tri_config config = none;
+    check_begin("nccl over a fake: windows that NCCL does not have, or that no abort ends");
+    config.windows = true;
+    asks(22906, &config, TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("before NCCL 2.29.7, and NCCL 2.29.6 is loaded; load a newer one, or add "
+                 "TRIB_WINDOWS_UNABORTABLE");
+    asks(22907, &config, TRIB_OK);
+    config.cta_policy = TRIB_CTA_ZERO;
+    asks(22907, &config, TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("no abort ends calls on windows with TRIB_CTA_ZERO");
+    config.unabortable = true;
+    asks(22907, &config, TRIB_OK);
+    config.cta_policy = TRIB_CTA_DEFAULT;
+    config.unabortable = false;
+    CHECK(setenv("NCCL_CTA_POLICY", "2", 1) == 0);
+    asks(22907, &config, TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("NCCL_CTA_POLICY");
+    CHECK(setenv("NCCL_CTA_POLICY", "1", 1) == 0);
+    asks(22907, &config, TRIB_OK);
+    CHECK(unsetenv("NCCL_CTA_POLICY") == 0);
+    config.unabortable = true;
+    asks(22700, &config, TRIB_OK);
+    asks(22699, &config, TRIB_ERR_UNSUPPORTED);
+    CHECK_DETAIL("which NCCL has since 2.27: NCCL 2.26.99 is loaded");
+    end();
+}
+
 /* By version, the highest first. */
 static void capabilities(void)
 {
-    enum { POLICIES = TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_CTA_ZERO };
+    enum {
+        POLICIES = TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_CTA_ZERO,
+        ALL = POLICIES | TRIB_CAN_ASK_RAS | TRIB_CAN_WINDOWS
+    };
     static const struct {
         int version;
         uint32_t can;
-    } all[] = {{22800, POLICIES | TRIB_CAN_ASK_RAS},
+    } all[] = {{22907, ALL},
+               {22906, POLICIES | TRIB_CAN_ASK_RAS},
+               {22800, POLICIES | TRIB_CAN_ASK_RAS},
                {22799, TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_ASK_RAS},
                {22700, TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_ASK_RAS},
                {22699, TRIB_CAN_ASK_RAS},
@@ -154,8 +191,7 @@ static void capabilities(void)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         fake_version(all[i].version);
         const uint32_t can = tri_backend_nccl.capabilities();
-        CHECK_MSG((can & (POLICIES | TRIB_CAN_ASK_RAS)) == all[i].can, "NCCL %d: 0x%x",
-                  all[i].version, can);
+        CHECK_MSG((can & ALL) == all[i].can, "NCCL %d: 0x%x", all[i].version, can);
         CHECK((can & TRIB_CAN_INTERRUPT) != 0 && (can & TRIB_CAN_HOST_MEMORY) == 0);
     }
     fake_version(0);
@@ -167,5 +203,6 @@ void configurations(void)
     of_groups();
     by_id();
     by_version();
+    windows();
     capabilities();
 }

@@ -73,7 +73,8 @@ int fake_waiting_for_graphs(void);
 int fake_user_objects(void);
 /* While held, calls of this kind wait inside; FAKE_EVENT: no event completes; FAKE_PROBE: queries of
  * events; FAKE_RECLAIM: no communicator is freed; FAKE_FINALIZE: what was queued has not begun, which
- * an abort does not end either; FAKE_MAPPING: no memory that devices could map is made. */
+ * an abort does not end either; FAKE_MAPPING: no memory that devices could map is made; FAKE_WINDOW: no
+ * window is. */
 enum fake_call {
     FAKE_FREE,
     FAKE_HOST_ALLOC,
@@ -83,6 +84,7 @@ enum fake_call {
     FAKE_RECLAIM,
     FAKE_FINALIZE,
     FAKE_MAPPING,
+    FAKE_WINDOW,
     FAKE_CALLS
 };
 void fake_hold(enum fake_call call, bool held);
@@ -105,6 +107,11 @@ int fake_mappings(void);
 enum { FAKE_GRANULARITY = 1 << 16, FAKE_COARSE = 7 };
 /* Calls of collectives, sends and receives that NCCL has got. */
 long fake_nccl_calls(void);
+/* Windows that there are; and allreduces whose buffers both lie in some. From now on the calls of that rank fail
+ * that register memory, or end a window; -1: those of none. */
+int fake_windows(void);
+long fake_window_calls(void);
+void fake_fail_windows(int rank);
 /* On this device no stream can be made; -1: on each. */
 void fake_fail_streams(int device);
 /* How often a stream was made to wait for an event. */

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_windows.h"
 #include "tests/nccl_fake/fake_work.h"
 
 enum { MAPPINGS = 512 };
@@ -85,6 +86,12 @@ bool fake_reaches(int device, const void *begin, size_t bytes)
 {
     const struct mapping *mapping = find_mapping(begin, bytes);
     return mapping != NULL && (mapping->devices >> device & 1) != 0;
+}
+
+bool fake_exportable(const void *begin, size_t bytes)
+{
+    const struct mapping *mapping = find_mapping(begin, bytes);
+    return mapping != NULL && mapping->memory->exportable;
 }
 
 void *fake_home(const void *begin, size_t bytes)

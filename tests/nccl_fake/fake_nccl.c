@@ -7,6 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_windows.h"
 
 enum { MAGIC = 0x7121b, SPLITS = 8, TASKS = 256, SUMS = 4, UNSET = NCCL_CONFIG_UNDEF_INT };
 
@@ -15,6 +16,12 @@ struct factor {
     bool given;
     float value;
     const float *on_device; /* not NULL: read when the reduction runs */
+};
+
+/* Ranks that wait inside a call until all have come. */
+struct meeting {
+    int came;
+    long held; /* of all of them, so far */
 };
 
 /* The state that the ranks of one communicator share. Never freed: streams may point here. */
@@ -45,8 +52,8 @@ struct fake_world {
         size_t bytes;
         char data[];
     } *mail[FAKE_RANKS][FAKE_RANKS]; /* sent and not received: by receiver, by sender */
-    int came;                        /* to it */
-    long transfers;                  /* that have ended */
+    struct meeting transfer, window; /* to move data; to register memory */
+    size_t window_bytes;
 };
 
 struct ncclComm {
@@ -77,6 +84,13 @@ static int waiting_for_graphs; /* threads */
 static unsigned int ids;
 static struct fake_factor last_factor;
 static struct fake_config last_config;
+static int version; /* guarded by fake_lock; 0: that of the header */
+
+/* That NCCL says it has. The lock is held. */
+static int version_now(void)
+{
+    return version == 0 ? NCCL_VERSION_CODE : version;
+}
 
 int fake_communicators(void)
 {
@@ -174,6 +188,47 @@ static ncclResult_t bootstrap(ncclComm_t comm)
     return comm->complete ? ncclSuccess : ncclInternalError;
 }
 
+int fake_comm_rank(ncclComm_t comm)
+{
+    check(comm);
+    if (fake_current() != comm->device)
+        fake_die("a call about a communicator is made while another device is current");
+    return comm->rank;
+}
+
+/* Until all ranks are there, of whom the last one does this for all. False: an abort has ended that. */
+static bool meet(ncclComm_t comm, struct meeting *meeting, void (*last)(const void *argument),
+                 const void *argument)
+{
+    const long number = meeting->held;
+    comm->inside++;
+    if (++meeting->came == comm->world->size) {
+        if (last != NULL)
+            last(argument);
+        meeting->came = 0;
+        meeting->held++;
+        pthread_cond_broadcast(&fake_changed);
+    }
+    while (meeting->held == number && !comm->abort)
+        fake_wait();
+    comm->inside--;
+    meeting->came -= meeting->held == number;
+    return meeting->held != number;
+}
+
+int fake_comm_meet(ncclComm_t comm, size_t bytes)
+{
+    const int rank = fake_comm_rank(comm);
+    struct fake_world *world = comm->world;
+    comm->inside++;
+    fake_pass(FAKE_WINDOW);
+    comm->inside--;
+    if (world->window.came > 0 && world->window_bytes != bytes)
+        fake_die("ranks register memory of different sizes");
+    world->window_bytes = bytes;
+    return meet(comm, &world->window, NULL, NULL) ? rank : -1;
+}
+
 static bool all_connected(const struct fake_world *world)
 {
     for (int rank = 0; rank < world->size; rank++)
@@ -242,6 +297,7 @@ static void free_one(ncclComm_t comm)
             fake_die("a communicator is freed with a reduction that was made for it");
     if (comm->name != NULL && strcmp(comm->name, comm->config.name) != 0)
         fake_die("a communicator's name is gone before the communicator");
+    fake_windows_end(comm, version_now());
     comm->magic = 0;
     free(comm);
     communicators--;
@@ -634,8 +690,6 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *out)
     return ncclSuccess;
 }
 
-static int version; /* guarded by fake_lock; 0: that of the header */
-
 void fake_version(int code)
 {
     pthread_mutex_lock(&fake_lock);
@@ -646,7 +700,7 @@ void fake_version(int code)
 ncclResult_t ncclGetVersion(int *out)
 {
     pthread_mutex_lock(&fake_lock);
-    *out = version == 0 ? NCCL_VERSION_CODE : version;
+    *out = version_now();
     pthread_mutex_unlock(&fake_lock);
     return ncclSuccess;
 }
@@ -691,11 +745,18 @@ static ncclResult_t operation(enum kind kind, ncclComm_t comm, cudaStream_t stre
     return add(kind, comm, stream, NULL);
 }
 
+static size_t size_of(ncclDataType_t dtype)
+{
+    static const size_t sizes[] = {[ncclInt8] = 1,    [ncclUint8] = 1,   [ncclInt32] = 4,
+                                   [ncclUint32] = 4,  [ncclInt64] = 8,   [ncclUint64] = 8,
+                                   [ncclFloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8,
+                                   [ncclBfloat16] = 2};
+    return sizes[dtype];
+}
+
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype,
                                       ncclScalarResidence_t residence, ncclComm_t comm)
 {
-    static const size_t sizes[] = {
-        [ncclFloat16] = 2, [ncclBfloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8};
     int free_one = 0;
     pthread_mutex_lock(&fake_lock);
     check(comm);
@@ -711,7 +772,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     *op = (ncclRedOp_t)((int)ncclNumOps + free_one);
     last_factor = (struct fake_factor){.type = (int)dtype};
     last_factor.on_device = residence == ncclScalarDevice ? scalar : NULL;
-    memcpy(last_factor.element, scalar, sizes[dtype]);
+    memcpy(last_factor.element, scalar, size_of(dtype));
     pthread_mutex_unlock(&fake_lock);
     return ncclSuccess;
 }
@@ -824,10 +885,7 @@ static void reduce_scatter(const struct transfer *transfer)
 
 static size_t bytes_of(const struct transfer *transfer)
 {
-    static const size_t sizes[] = {[ncclInt8] = 1,    [ncclUint8] = 1,   [ncclInt32] = 4,
-                                   [ncclUint32] = 4,  [ncclInt64] = 8,   [ncclUint64] = 8,
-                                   [ncclFloat16] = 2, [ncclFloat32] = 4, [ncclFloat64] = 8};
-    return transfer->count * sizes[transfer->dtype];
+    return transfer->count * size_of(transfer->dtype);
 }
 
 static void broadcast(const struct transfer *transfer)
@@ -847,6 +905,11 @@ static void gather(const struct transfer *transfer)
             memmove((char *)world->parts[to].recv + (size_t)from * n, world->parts[from].send, n);
 }
 
+static void move_all(const void *transfer)
+{
+    ((const struct transfer *)transfer)->move(transfer);
+}
+
 /* The last rank that comes moves the data of all. */
 static ncclResult_t transfer_data(const struct transfer *transfer)
 {
@@ -854,21 +917,10 @@ static ncclResult_t transfer_data(const struct transfer *transfer)
     const ncclComm_t comm = transfer->comm;
     check(comm);
     struct fake_world *world = comm->world;
-    const long number = world->transfers;
     bool ended = !moves;
     if (!ended) {
-        comm->inside++;
         world->parts[comm->rank] = transfer->part;
-        if (++world->came == world->size) {
-            transfer->move(transfer);
-            world->came = 0;
-            world->transfers++;
-            pthread_cond_broadcast(&fake_changed);
-        }
-        while (world->transfers == number && !comm->abort)
-            fake_wait();
-        ended = world->transfers != number;
-        comm->inside--;
+        ended = meet(comm, &world->transfer, move_all, transfer);
     }
     pthread_mutex_unlock(&fake_lock);
     return ended ? ncclSuccess : ncclInternalError;
@@ -973,6 +1025,7 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
         transfer.op = ncclSum;
         transfer.part.factor = comm->factors[sum];
     }
+    fake_windows_call(comm, send, recv, bytes_of(&transfer));
     pthread_mutex_unlock(&fake_lock);
     const ncclResult_t moved = transfer_on(&transfer, stream);
     return moved != ncclSuccess ? moved : operation(OPERATE, comm, stream);

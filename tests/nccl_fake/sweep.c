@@ -23,4 +23,5 @@ __attribute__((constructor)) static void begin(void)
     backend = tri_backend_nccl;
     backend.kernels = &tri_kernels_cuda;
     fake_move_data(true);
+    fake_reach(true, true);
 }

@@ -60,6 +60,12 @@ static const char *refuses(struct tri_transport *self)
     return NULL;
 }
 
+static size_t near_from(const struct tri_transport *self)
+{
+    (void)self;
+    return 0;
+}
+
 static size_t wants(struct tri_transport *self)
 {
     return self->asked ? 0 : wanted;
@@ -144,6 +150,7 @@ void processes_symmetric_end(struct tri_transport *self)
 }
 
 const struct tri_symmetric_ops processes_symmetric = {.refuses = refuses,
+                                                      .near_from = near_from,
                                                       .wants = wants,
                                                       .alloc = alloc,
                                                       .map = map,

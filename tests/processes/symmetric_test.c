@@ -1,7 +1,6 @@
 /* Symmetric memory of ranks in several processes: all of them have it, and reach each other's, or none
  * has it, whatever one of them cannot do or passes, and whoever is lost meanwhile. */
 #define _POSIX_C_SOURCE 200809L
-#include <signal.h>
 #include <string.h>
 
 #include "csrc/core/communicator.h"
@@ -194,17 +193,12 @@ static void is_lost(int index, int n, void *argument)
 
 static void try(const struct trial *trial)
 {
-    struct child_end ends[THREE];
     struct trial own = *trial;
     check_begin("step %d%s %s on rank %d", (int)trial->step,
                 trial->wants ? " of the backend's" : "", trial->kills ? "kills" : "fails",
                 trial->who);
-    processes_run(ends, THREE, MEMBER_DEADLINE_MS, trial->kills ? is_lost : fails, &own);
-    for (int i = 0; i < THREE; i++)
-        if (trial->kills && i == trial->who)
-            CHECK(ends[i].signal == SIGKILL);
-        else
-            (void)children_check(&ends[i], i);
+    processes_check_killed(trial->kills ? trial->who : -1, THREE, MEMBER_DEADLINE_MS,
+                           trial->kills ? is_lost : fails, &own);
     check_end();
 }
 

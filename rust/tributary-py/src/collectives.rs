@@ -13,7 +13,8 @@ impl Communicator {
     /// Replace `tensor` on every rank by the reduction of all ranks' (`op`: "sum", "prod", "min",
     /// "max", "avg"), or write it to `out`. With a `factor`, a number or one float in device
     /// memory, on all ranks: the sum of factor * tensor. `variant`, the same on all ranks: which code
-    /// serves it ("auto", "nccl", "push", "one_shot", "two_shot"; "symmetric", of `Symmetric` memory).
+    /// serves it ("auto", "nccl", "push", "one_shot", "two_shot"; "symmetric" and "window", of
+    /// `Symmetric` memory).
     #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, variant="auto", stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn allreduce(

@@ -36,7 +36,8 @@ pub type Any<'a, 'py> = &'a Bound<'py, PyAny>;
 /// seconds, math.inf for none; `name`, for logs and dumps; `match_calls` and `compared`, by which
 /// ranks compare their calls; `timed`, `recorded`, `side_channel`; `min_ctas`, `max_ctas`,
 /// `cta_policy` and `network`, which are NCCL's; `peer_bytes`, the device memory that kernels between
-/// GPUs may take on each rank, 0 for none.
+/// GPUs may take on each rank, 0 for none; `windows`: `Symmetric` memory is registered with
+/// NCCL, and an abort ends its calls there ("abortable"), or need not ("unabortable").
 ///
 /// >>> import tributary, array
 /// >>> group = tributary.Group(2, backend="host")

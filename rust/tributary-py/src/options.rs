@@ -96,7 +96,8 @@ impl Options {
             | keywords.flag("compared", sys::TRIB_COMPARED)?
             | keywords.flag("timed", sys::TRIB_TIMED)?
             | keywords.unless("recorded", sys::TRIB_UNRECORDED)?
-            | keywords.unless("side_channel", sys::TRIB_NO_SIDE_CHANNEL)?;
+            | keywords.unless("side_channel", sys::TRIB_NO_SIDE_CHANNEL)?
+            | windows(keywords.take("windows")?)?;
         raw.timeout_ms = ms("timeout")?;
         raw.close_timeout_ms = ms("close_timeout")?;
         raw.call_timeout_ms = ms("call_timeout")?;
@@ -131,6 +132,17 @@ fn cta_policy(name: Option<String>) -> Outcome<sys::trib_cta_policy> {
         Some("zero") => Ok(sys::TRIB_CTA_ZERO),
         Some(other) => Err(argument(format!(
             "`cta_policy` is {other:?}; expected \"default\", \"efficiency\" or \"zero\""
+        ))),
+    }
+}
+
+fn windows(name: Option<String>) -> Outcome<u32> {
+    match name.as_deref() {
+        None => Ok(0),
+        Some("abortable") => Ok(sys::TRIB_WINDOWS),
+        Some("unabortable") => Ok(sys::TRIB_WINDOWS | sys::TRIB_WINDOWS_UNABORTABLE),
+        Some(other) => Err(argument(format!(
+            "`windows` is {other:?}; expected \"abortable\", \"unabortable\" or None"
         ))),
     }
 }

@@ -253,9 +253,10 @@ pub fn variant_of(name: &str, who: &str) -> Outcome<sys::trib_variant> {
         "one_shot" => Ok(sys::TRIB_VARIANT_ONE_SHOT),
         "two_shot" => Ok(sys::TRIB_VARIANT_TWO_SHOT),
         "symmetric" => Ok(sys::TRIB_VARIANT_SYMMETRIC),
+        "window" => Ok(sys::TRIB_VARIANT_WINDOW),
         other => Err(crate::failure::argument(format!(
             "{who}: `variant` is {other:?}; expected \"auto\", \"nccl\", \"push\", \"one_shot\", \
-             \"two_shot\" or \"symmetric\""
+             \"two_shot\", \"symmetric\" or \"window\""
         ))),
     }
 }

@@ -64,6 +64,10 @@ class Life(unittest.TestCase):
             tributary.Group(1, backend="mpi")
         with self.assertRaisesRegex(ArgumentError, '`cta_policy` is "none"'):
             tributary.Group(1, cta_policy="none")  # type: ignore[arg-type]
+        with self.assertRaisesRegex(ArgumentError, '`windows` is "open"'):
+            tributary.Group(1, windows="open")  # type: ignore[arg-type]
+        for windows in ("abortable", "unabortable", None):
+            tributary.Group(1, backend="host", windows=windows)
         with self.assertRaisesRegex(ArgumentError, "0 ranks"):
             tributary.Group(0)
         tributary.Group(1, backend="host", call_timeout=math.inf, close_timeout=0)

@@ -90,7 +90,7 @@ pub const TRIB_CAN_HOST_MEMORY: u32 = 2;
 pub const TRIB_CAN_CAPTURE: u32 = 4;
 #[doc = " Mismatched calls touch no memory beyond the buffers that were passed. Of a backend: without\n  TRIB_COMPARED."]
 pub const TRIB_CAN_COMPARE: u32 = 8;
-#[doc = " An abort or a deadline ends the waits of streams inside collectives. Not of a communicator that\n  was adopted (trib_comm_adopt)."]
+#[doc = " An abort or a deadline ends the waits of streams inside collectives. Not of a communicator that\n  was adopted (trib_comm_adopt), nor with TRIB_WINDOWS_UNABORTABLE."]
 pub const TRIB_CAN_INTERRUPT: u32 = 16;
 #[doc = " A rank hears at once of deaths and aborts of the others, and trib_comm_shrink goes on without\n  them. Of a communicator: all ranks are in this process, or it has its side channel."]
 pub const TRIB_CAN_HEAR: u32 = 32;
@@ -104,6 +104,8 @@ pub const TRIB_CAN_CTA_ZERO: u32 = 256;
 pub const TRIB_CAN_ASK_RAS: u32 = 512;
 #[doc = " trib_comm_adopt works."]
 pub const TRIB_CAN_ADOPT: u32 = 1024;
+#[doc = " TRIB_WINDOWS has an effect, and an abort ends the calls with windows."]
+pub const TRIB_CAN_WINDOWS: u32 = 2048;
 #[doc = " What a backend, or one communicator, can do. A newer library may set bits that this header does\n  not list."]
 #[doc = " See TRIB_CAN_PROCESSES and what follows there."]
 #[repr(C)]
@@ -153,6 +155,10 @@ pub const TRIB_UNRECORDED: u32 = 8;
 pub const TRIB_TIMED: u32 = 16;
 #[doc = " No connections of Tributary's own between the processes of this communicator; see SIDE\n  CHANNEL. All ranks pass it, or none has a side channel."]
 pub const TRIB_NO_SIDE_CHANNEL: u32 = 32;
+#[doc = " On nccl: trib_symmetric_alloc and trib_symmetric_import register what they make with NCCL, as a window.\n  NCCL then serves its part of the calls with such buffers by its symmetric kernels, where it has one: see\n  TRIB_VARIANT_WINDOW. An abort ends these kernels since NCCL 2.29.7, and never the copy engines of\n  TRIB_CTA_ZERO (NCCL_CTA_POLICY counts): with an older NCCL, or that policy, TRIB_ERR_UNSUPPORTED. While\n  a rank allocates, no thread may capture a CUDA graph in global mode. No effect where a communicator is\n  adopted."]
+pub const TRIB_WINDOWS: u32 = 64;
+#[doc = " With TRIB_WINDOWS: an abort need not end calls with such buffers. Takes NCCL 2.27, in the build as well,\n  and any policy. An aborted communicator stays in TRIB_COMM_ABORTING until it is reclaimed. Where no abort\n  ends a call, and a rank does not make it, that is never, and the others' streams wait until the process\n  ends. Before 2.29.7 an abort also leaves the memory of windows to NCCL until then."]
+pub const TRIB_WINDOWS_UNABORTABLE: u32 = 128;
 #[doc = " What a communicator's kernels take of a GPU: NCCL's CTAPolicy."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -161,7 +167,7 @@ pub struct trib_cta_policy(pub i32);
 pub const TRIB_CTA_DEFAULT: trib_cta_policy = trib_cta_policy(0);
 #[doc = " fewer, where that costs little speed. Since NCCL 2.27"]
 pub const TRIB_CTA_EFFICIENCY: trib_cta_policy = trib_cta_policy(1);
-#[doc = " none where copy engines can do it: for buffers in windows that the\n   caller registers with a communicator of his own (trib_comm_adopt).\n   An abort does not interrupt copy engines. Since NCCL 2.28"]
+#[doc = " none where copy engines can do it: for buffers in windows that the\n   caller registers with a communicator of his own (trib_comm_adopt),\n   or Tributary does (TRIB_WINDOWS_UNABORTABLE).\n   An abort does not interrupt copy engines. Since NCCL 2.28"]
 pub const TRIB_CTA_ZERO: trib_cta_policy = trib_cta_policy(2);
 #[doc = " Options of a communicator or group. Start from TRIB_OPTIONS_INIT; 0 is every field's default.\n  All ranks pass the same. Communicators that are made from one (split, shrink) have its options.\n\n  `min_ctas`, `max_ctas`, `cta_policy` and `network` are NCCL's configuration: they are checked on\n  every backend, and have no effect on host. NCCL's variables in the environment (NCCL_MIN_CTAS,\n  NCCL_MAX_CTAS, NCCL_CTA_POLICY, NCCL_NET) come before them. If the NCCL that is loaded, or the\n  one with which the library was built, has no such policy: TRIB_ERR_UNSUPPORTED."]
 #[repr(C)]
@@ -169,7 +175,7 @@ pub const TRIB_CTA_ZERO: trib_cta_policy = trib_cta_policy(2);
 pub struct trib_options {
     #[doc = " sizeof(trib_options)"]
     pub size: u32,
-    #[doc = " any of TRIB_UNCHECKED ... TRIB_NO_SIDE_CHANNEL"]
+    #[doc = " any of TRIB_UNCHECKED ... TRIB_WINDOWS_UNABORTABLE"]
     pub flags: u32,
     #[doc = " NULL: the id's; for a group the first that has the devices"]
     pub backend: *const ::core::ffi::c_char,
@@ -367,6 +373,8 @@ pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);
 pub const TRIB_VARIANT_TWO_SHOT: trib_variant = trib_variant(4);
 #[doc = " as AUTO, of buffers that are symmetric memory (see there)"]
 pub const TRIB_VARIANT_SYMMETRIC: trib_variant = trib_variant(5);
+#[doc = " NCCL, of buffers in its windows: TRIB_WINDOWS"]
+pub const TRIB_VARIANT_WINDOW: trib_variant = trib_variant(6);
 #[doc = " Options of one call; unless stated otherwise each rank chooses its own. Start from\n  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:\n  an older library accepts a larger one if the fields it does not know are 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -664,7 +672,7 @@ pub struct trib_memory {
     pub pinned_bytes: u64,
     #[doc = " the most so far"]
     pub pinned_peak_bytes: u64,
-    #[doc = " on the device, where ranks of communicators reach each other: what\n   PEERS says, from their creation to their end, and symmetric\n   memory"]
+    #[doc = " on the device, where ranks of communicators reach each other: what\n   PEERS says, from their creation to their end, symmetric\n   memory, and packets of sparse states, former ones' too"]
     pub peer_bytes: u64,
     #[doc = " the most so far"]
     pub peer_peak_bytes: u64,
@@ -1012,7 +1020,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " \"two_shot\"; \"?\" for an invalid variant."]
     pub fn trib_variant_name(variant: trib_variant) -> *const ::core::ffi::c_char;
-    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,\n  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call: a buffer that is not symmetric memory is TRIB_ERR_INVALID_BUFFER on its\n  rank alone. All variants give the same bits but where NCCL serves the call."]
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,\n  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. All variants give the same bits but where\n  NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and\n  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -1198,7 +1206,7 @@ extern "C" {
     pub fn trib_sparse_algorithm_count() -> i32;
     #[doc = " Name of algorithm `index`; NULL beyond the last. Valid for ever."]
     pub fn trib_sparse_algorithm_name(index: i32) -> *const ::core::ffi::c_char;
-    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements; none in place without momentum), velocities (two with momentum, none in place) and\n  scratch. Local call, no communication: until the ranks have measured their link (AUTO above),\n  \"auto\" is sized for the link that the backend usually has inside one host. What the measurement\n  takes for a while is not counted."]
+    #[doc = " Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`\n  elements; none in place without momentum), velocities (two with momentum, none in place), scratch,\n  and the packet of a rank that the others read (see trib_sparse_create), which trib_memory counts\n  among peer_bytes, rounded up to what the backend allocates; a creation takes less if a former\n  state has left such memory. Local call, no communication: until the ranks have measured their\n  link (AUTO above), \"auto\" is sized for the link that the backend usually has inside one host.\n  What the measurement takes for a while is not counted."]
     pub fn trib_sparse_bytes(
         out: *mut u64,
         comm: *const trib_comm,
@@ -1206,7 +1214,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. Residual and velocity start at 0. All ranks call it;\n  blocking. They compare count, type and the effect of the options (a density and a k with the\n  same k are equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are\n  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks\n  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:\n  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here. With \"auto\" the first one measures the link:\n  AUTO above."]
+    #[doc = " Create the state for a tensor of `count` elements (at most 2^32 - 1) of `dtype`: f16, bf16 or\n  f32 (residual and sums are f32), or f64. Residual and velocity start at 0. All ranks call it;\n  blocking. They compare count, type and the effect of the options (a density and a k with the\n  same k are equal); if one differs, all return TRIB_ERR_MISMATCH. If one rank's arguments are\n  invalid it gets that error, and every other rank gets TRIB_ERR_MISMATCH. If one rank lacks\n  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:\n  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must\n  outlive the state. All memory is allocated here. With \"auto\" the first one measures the link:\n  AUTO above.\n\n  With dense results, \"topka\" and \"chunked\" (of chunks of up to 4,096) leave each rank's packet where it is made,\n  for the other ranks to read, where these reach its memory: on host in one process; on nccl packets of 512 KiB\n  and more of 2 to 4 GPUs over NVLink, in one process, or with a process each, where small calls do not reach NCCL\n  (PEERS). That memory stays for later states and larger k until the communicator is destroyed."]
     pub fn trib_sparse_create(
         out: *mut *mut trib_sparse,
         comm: *mut trib_comm,
@@ -1214,7 +1222,7 @@ extern "C" {
         dtype: trib_dtype,
         options: *const trib_sparse_options,
     ) -> trib_status;
-    #[doc = " Change k from the next call on: `density` as in the options. Residual, velocity and statistics\n  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for\n  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older\n  ones may refer to freed memory. \"auto\" chooses again, by the same figures of the link."]
+    #[doc = " Change k from the next call on: `density` as in the options. Residual, velocity and statistics\n  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for\n  queued calls, within timeout_ms. On failure the old k stays. Synchronize with replays before, and\n  capture CUDA graphs again: older ones may refer to memory that is freed, or another state's.\n  \"auto\" chooses again, by the same figures of the link."]
     pub fn trib_sparse_set_density(sparse: *mut trib_sparse, density: f64) -> trib_status;
     #[doc = " The same with a number of entries."]
     pub fn trib_sparse_set_k(sparse: *mut trib_sparse, k: u64) -> trib_status;
@@ -1288,7 +1296,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " Queue a reset of residual, velocity, thresholds and schedule; statistics stay. In place the\n  caller zeroes `gradient`. All ranks call it at the same point of their sequence of calls."]
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
-    #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run. NULL is allowed."]
+    #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run, but for a packet that other ranks read (trib_sparse_create). Synchronize with replays of its graphs\n  before. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
     #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see\n  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each."]
     pub fn trib_reducer_create(

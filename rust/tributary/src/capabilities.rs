@@ -45,6 +45,8 @@ pub struct Capabilities {
     pub cta_efficiency: bool,
     /// [`CtaPolicy::Zero`](crate::CtaPolicy::Zero).
     pub cta_zero: bool,
+    /// [`Windows::Abortable`](crate::Windows::Abortable).
+    pub windows: bool,
     /// [`Communicator::adopt`](crate::Communicator::adopt) works.
     pub adopts: bool,
     /// The log tells what NCCL's RAS service knows of a late call, if that runs.
@@ -66,6 +68,7 @@ impl From<sys::trib_capabilities> for Capabilities {
             configurable: can(sys::TRIB_CAN_CONFIGURE),
             cta_efficiency: can(sys::TRIB_CAN_CTA_EFFICIENCY),
             cta_zero: can(sys::TRIB_CAN_CTA_ZERO),
+            windows: can(sys::TRIB_CAN_WINDOWS),
             adopts: can(sys::TRIB_CAN_ADOPT),
             ras: can(sys::TRIB_CAN_ASK_RAS),
         }

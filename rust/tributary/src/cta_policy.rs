@@ -16,7 +16,8 @@ pub enum CtaPolicy {
     /// Fewer, where that costs little speed. Since NCCL 2.27.
     Efficiency,
     /// None where copy engines can do it: for buffers in windows that you register with a
-    /// communicator of your own. An abort does not interrupt copy engines. Since NCCL 2.28.
+    /// communicator of your own, or with [`Windows::Unabortable`](crate::Windows::Unabortable). An
+    /// abort does not interrupt copy engines. Since NCCL 2.28.
     Zero,
 }
 

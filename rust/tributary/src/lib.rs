@@ -130,6 +130,7 @@ mod stream;
 mod symmetric;
 mod sync;
 mod variant;
+mod windows;
 mod work;
 
 pub use abort::{AbortHandle, CommState};
@@ -163,6 +164,7 @@ pub use step::{Step, StepGradient};
 pub use stream::Stream;
 pub use symmetric::Symmetric;
 pub use variant::Variant;
+pub use windows::Windows;
 pub use work::{Failed, Work};
 
 #[doc = include_str!("guide.md")]

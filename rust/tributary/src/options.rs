@@ -9,6 +9,7 @@ use tributary_sys as sys;
 
 use crate::cta_policy::CtaPolicy;
 use crate::error::{c_string, Result};
+use crate::windows::Windows;
 
 /// The default of [`Options::close_timeout`]: trib_options.close_timeout_ms, "0 is 5,000".
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(5_000);
@@ -37,6 +38,7 @@ pub struct Options {
     ctas: [u32; 2],
     cta_policy: CtaPolicy,
     peer_bytes: Option<u64>,
+    windows: Windows,
     network: Option<String>,
     name: Option<String>,
     flags: u32,
@@ -137,6 +139,12 @@ impl Options {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported). No effect on host.
     pub fn cta_policy(mut self, policy: CtaPolicy) -> Options {
         self.cta_policy = policy;
+        self
+    }
+
+    /// Registers [`Symmetric`](crate::Symmetric) memory with NCCL, as windows. No effect on host.
+    pub fn windows(mut self, windows: Windows) -> Options {
+        self.windows = windows;
         self
     }
 
@@ -241,7 +249,8 @@ impl Options {
             string("name", &self.name)?,
         ];
         let mut raw = sys::TRIB_OPTIONS_INIT;
-        raw.flags = self.flags | if self.assumed { 0 } else { sys::TRIB_COMPARED };
+        raw.flags = self.flags | self.windows.flags();
+        raw.flags |= if self.assumed { 0 } else { sys::TRIB_COMPARED };
         raw.timeout_ms = self.timeout.map_or(0, milliseconds);
         raw.close_timeout_ms = self.close_timeout.map_or(0, milliseconds);
         raw.call_timeout_ms = self.call_timeout.map_or(0, milliseconds);
@@ -293,6 +302,16 @@ mod tests {
         let (raw, _strings) = Options::new().raw().unwrap();
         assert!(raw.backend.is_null() && raw.network.is_null() && raw.name.is_null());
         assert_eq!([raw.min_ctas, raw.max_ctas], [0, 0]);
+    }
+
+    #[test]
+    fn windows_are_abortable_unless_they_are_said_not_to_be() {
+        let read = |options: Options| options.raw().unwrap().0.flags & !sys::TRIB_COMPARED;
+        let unabortable = sys::TRIB_WINDOWS | sys::TRIB_WINDOWS_UNABORTABLE;
+        assert_eq!(read(Options::new()), 0);
+        assert_eq!(read(Options::new().windows(Windows::Abortable)), sys::TRIB_WINDOWS);
+        assert_eq!(read(Options::new().windows(Windows::Unabortable)), unabortable);
+        assert_eq!(read(Options::new().windows(Windows::Unabortable).windows(Windows::Off)), 0);
     }
 
     #[test]

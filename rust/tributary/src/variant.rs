@@ -25,6 +25,8 @@ pub enum Variant {
     TwoShot,
     /// As `Auto`, of buffers that are [`Symmetric`](crate::Symmetric) memory.
     Symmetric,
+    /// NCCL, of buffers in its windows: [`Options::windows`](crate::Options::windows).
+    Window,
 }
 
 impl Variant {
@@ -36,6 +38,7 @@ impl Variant {
         Variant::OneShot,
         Variant::TwoShot,
         Variant::Symmetric,
+        Variant::Window,
     ];
 
     /// Returns the name, such as `"two_shot"`.
@@ -52,6 +55,7 @@ impl Variant {
             Variant::OneShot => sys::TRIB_VARIANT_ONE_SHOT,
             Variant::TwoShot => sys::TRIB_VARIANT_TWO_SHOT,
             Variant::Symmetric => sys::TRIB_VARIANT_SYMMETRIC,
+            Variant::Window => sys::TRIB_VARIANT_WINDOW,
         }
     }
 }

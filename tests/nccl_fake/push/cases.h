@@ -14,6 +14,8 @@ void push_children(void);
 void pull_calls(void);
 void push_variants(void);
 void push_symmetric(void);
+void push_windows(void);
+void push_near(void);
 void pull_streams(void);
 void pull_absent(void);
 void pull_ends(void);

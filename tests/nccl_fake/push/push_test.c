@@ -17,6 +17,8 @@ int main(void)
     pull_calls();
     push_variants();
     push_symmetric();
+    push_windows();
+    push_near();
     pull_streams();
     pull_absent();
     pull_ends();

@@ -234,6 +234,39 @@ static void some_have_no_room(int calls)
     share_end();
 }
 
+/* Rank `rank` of `all`: NCCL makes a window with all of them. */
+static void open_window(int rank, int size, void *argument)
+{
+    struct symmetric *all = argument;
+    (void)size;
+    all->status[rank] = transports()->open_window(all->ranks->of[rank], all->of[rank]);
+}
+
+/* Each rank of what it maps registers its own. */
+static void windows(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    begin(&all, &ranks, "windows of ranks in processes of their own");
+    fake_version(22907);
+    for (int rank = 0; rank < RANKS; rank++)
+        ranks.configs[rank].windows = true;
+    if (share_open(&ranks) && CHECK(share(&ranks)) && symmetric_add(&all)) {
+        check_ranks(RANKS, open_window, &all);
+        CHECK(fake_windows() == RANKS);
+        for (int rank = 0; rank < RANKS; rank++) {
+            CHECK_OK(all.status[rank]);
+            CHECK_OK(transports()->close_window(ranks.of[rank], all.of[rank]));
+            CHECK_OK(transports()->close_window(ranks.of[rank], all.of[rank])); /* is none */
+        }
+        CHECK(fake_windows() == 0);
+        check_ranks(RANKS, open_window, &all); /* are left to the communicator */
+    }
+    end(&ranks);
+    CHECK(fake_windows() == 0);
+    fake_version(0);
+}
+
 /* A device has room for two communicators with pull. */
 static void at_most_two(void)
 {
@@ -267,4 +300,5 @@ void share_large(void)
     for (int calls = 0; calls < 2; calls++)
         some_have_no_room(calls);
     at_most_two();
+    windows();
 }

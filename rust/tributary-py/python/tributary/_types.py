@@ -36,7 +36,7 @@ Tensor = Any
 AnyStream = Union["Stream", _HasCudaStream, _HasPtr, _HasProtocol, int]
 Scalar = Any
 Op = Literal["sum", "prod", "min", "max", "avg"]
-Variant = Literal["auto", "nccl", "push", "one_shot", "two_shot", "symmetric"]
+Variant = Literal["auto", "nccl", "push", "one_shot", "two_shot", "symmetric", "window"]
 DType = Literal["f16", "bf16", "f32", "f64", "i8", "u8", "i32", "u32", "i64", "u64"]
 #: Seconds; None is the default, math.inf none at all.
 Seconds = Union[float, None]
@@ -58,6 +58,7 @@ class Options(TypedDict, total=False):
     max_ctas: int
     cta_policy: Literal["default", "efficiency", "zero"] | None
     peer_bytes: int | None
+    windows: Literal["abortable", "unabortable"] | None
     network: str | None
     name: str | None
 
