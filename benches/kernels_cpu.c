@@ -41,7 +41,11 @@ static void call_select(struct tensor *t, int run)
         .nonfinite = &t->nonfinite,
         .fallbacks = &t->fallbacks,
     };
-    const struct tri_entries out = {&t->count, t->indices, t->values, t->k, TRIB_F32};
+    const struct tri_entries out = {.count = &t->count,
+                                    .index = t->indices,
+                                    .value = t->values,
+                                    .capacity = t->k,
+                                    .dtype = TRIB_F32};
     if (t->momentum != 0) {
         acc.velocity[0] = t->velocity[0];
         acc.velocity[1] = t->velocity[1];

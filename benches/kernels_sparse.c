@@ -49,8 +49,11 @@ static void *device(size_t bytes)
 
 static struct tri_entries entries(struct timed *b, int word, size_t capacity, trib_dtype dtype)
 {
-    return (struct tri_entries){b->words + COUNTS + word, device(capacity * 4),
-                                device(capacity * 4), (uint32_t)capacity, dtype};
+    return (struct tri_entries){.count = b->words + COUNTS + word,
+                                .index = device(capacity * 4),
+                                .value = device(capacity * 4),
+                                .capacity = (uint32_t)capacity,
+                                .dtype = dtype};
 }
 
 /* Normal numbers again and again; each call takes its gradient from another place among them. */

@@ -205,6 +205,9 @@ struct tri_share_ops {
 struct tri_symmetric_ops {
     /* Why is there none? NULL: there is. The same on all ranks; for people. */
     const char *(*refuses)(struct tri_transport *transport);
+    /* From how many bytes on do kernels better read where it lies what a peer has made in such memory, than that a
+     * collective brings it? SIZE_MAX, or NULL: never. The same on all ranks. */
+    size_t (*near_from)(const struct tri_transport *transport);
     /* Bytes that the backend wants to have first, for itself, in an allocation of its own. The same on all
      * ranks. NULL: none. */
     size_t (*wants)(struct tri_transport *transport);

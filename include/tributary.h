@@ -121,9 +121,10 @@
  *
  *  With 2 to 4 GPUs in one process, over NVLink, and 16 MiB or more of `peer_bytes`, larger allreduces do
  *  not reach NCCL either, up to 256 MiB with 2 GPUs, 64 MiB with 3, 16 MiB with 4: each rank reduces its
- *  share of the elements, which it reads and writes where all ranks have them. With 2 GPUs nor do larger
- *  reduce_scatters, allgathers and alltoalls, up to 256 MiB of the longer buffer, and broadcasts, from 1 to 64
- *  MiB: each rank reads what it needs where the others have it. For that the GPUs are given access to each
+ *  share of the elements, which it reads and writes where all ranks have them. Nor do larger
+ *  reduce_scatters, allgathers and alltoalls, up to 256 MiB of the longer buffer (with 3 GPUs 4, 256 and 16
+ *  MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB: each rank reads what it needs where the others have
+ *  it. For that the GPUs are given access to each
  *  other's memory (cudaDeviceEnablePeerAccess) and default pools (cudaMemPoolSetAccess), which stays as
  *  long as the process: do not disable it, nor the access that you have given to a pool of your own while a
  *  call or a graph has memory of it. With less `peer_bytes` nothing is opened. A buffer that the others
@@ -1421,10 +1422,12 @@ TRIB_API int32_t trib_sparse_algorithm_count(void);
 TRIB_API const char *trib_sparse_algorithm_name(int32_t index);
 
 /** Bytes of device memory that trib_sparse_create would allocate: residuals (two of `count`
- *  elements; none in place without momentum), velocities (two with momentum, none in place) and
- *  scratch. Local call, no communication: until the ranks have measured their link (AUTO above),
- *  "auto" is sized for the link that the backend usually has inside one host. What the measurement
- *  takes for a while is not counted. */
+ *  elements; none in place without momentum), velocities (two with momentum, none in place), scratch,
+ *  and the packet of a rank that the others read (see trib_sparse_create), which trib_memory counts
+ *  among peer_bytes, rounded up to what the backend allocates; a creation takes less if a former
+ *  state has left such memory. Local call, no communication: until the ranks have measured their
+ *  link (AUTO above), "auto" is sized for the link that the backend usually has inside one host.
+ *  What the measurement takes for a while is not counted. */
 TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, size_t count,
                                        trib_dtype dtype, const trib_sparse_options *options);
 
@@ -1436,14 +1439,21 @@ TRIB_API trib_status trib_sparse_bytes(uint64_t *out, const trib_comm *comm, siz
  *  memory, no rank gets a state. If a rank does not call it within the communicator's timeout_ms:
  *  TRIB_ERR_TIMEOUT, and the communicator is no longer usable. `options` may be NULL. `comm` must
  *  outlive the state. All memory is allocated here. With "auto" the first one measures the link:
- *  AUTO above. */
+ *  AUTO above.
+ *
+ *  With dense results, "topka" and "chunked" (of chunks of up to 4,096) leave each rank's packet where it is made,
+ *  for the other ranks to read, where these reach its memory: on host in one process; on nccl packets of 512 KiB
+ *  and more of 2 to 4 GPUs over NVLink, in one process, or with a process each, where small calls do not reach NCCL
+ *  (PEERS). That memory stays for later states and larger k until the communicator is destroyed.
+ */
 TRIB_API trib_status trib_sparse_create(trib_sparse **out, trib_comm *comm, size_t count,
                                         trib_dtype dtype, const trib_sparse_options *options);
 
 /** Change k from the next call on: `density` as in the options. Residual, velocity and statistics
  *  stay. All ranks call it; blocking and compared as in trib_sparse_create; may allocate; waits for
- *  queued calls, within timeout_ms. On failure the old k stays. Capture CUDA graphs again: older
- *  ones may refer to freed memory. "auto" chooses again, by the same figures of the link. */
+ *  queued calls, within timeout_ms. On failure the old k stays. Synchronize with replays before, and
+ *  capture CUDA graphs again: older ones may refer to memory that is freed, or another state's.
+ *  "auto" chooses again, by the same figures of the link. */
 TRIB_API trib_status trib_sparse_set_density(trib_sparse *sparse, double density);
 /** The same with a number of entries. */
 TRIB_API trib_status trib_sparse_set_k(trib_sparse *sparse, uint64_t k);
@@ -1575,7 +1585,8 @@ TRIB_API trib_status trib_sparse_reset(trib_sparse *sparse, trib_stream stream);
 
 /** Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns
  *  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have
- *  run. NULL is allowed. */
+ *  run, but for a packet that other ranks read (trib_sparse_create). Synchronize with replays of its graphs
+ *  before. NULL is allowed. */
 TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
 
 /* -------------------------------------------------------------------------------------- reducer
@@ -1884,8 +1895,8 @@ typedef struct trib_memory {
     uint64_t pinned_bytes;         /**< pinned host memory of workspaces and sparse states */
     uint64_t pinned_peak_bytes;    /**< the most so far */
     uint64_t peer_bytes; /**< on the device, where ranks of communicators reach each other: what
-                                    *   PEERS says, from their creation to their end, and symmetric
-                                    *   memory */
+                                    *   PEERS says, from their creation to their end, symmetric
+                                    *   memory, and packets of sparse states, former ones' too */
     uint64_t peer_peak_bytes; /**< the most so far */
 } trib_memory;
 #define TRIB_MEMORY_INIT {(uint32_t)sizeof(trib_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0}

@@ -21,8 +21,9 @@
 #include "tributary.h"
 
 enum {
-    TRI_MAX_LISTS = 64,   /* in one merge: one per rank */
-    TRI_CUT_DIGITS = 2048 /* in one round of a radix select */
+    TRI_MAX_LISTS = 64,    /* in one merge: one per rank */
+    TRI_CUT_DIGITS = 2048, /* in one round of a radix select */
+    TRI_STRETCH = 4096     /* indices from one start to the next (struct tri_entries) */
 };
 
 /* Entries: distinct indices in ascending order, and their values. Selection rounds acc to the
@@ -34,7 +35,17 @@ struct tri_entries {
     void *value; /* of dtype */
     uint32_t capacity;
     trib_dtype dtype; /* f32 or f64 as acc is; or bf16, where acc is f32 */
+    /* starts[i] = how many entries have an index below i * TRI_STRETCH, up to the first multiple that is
+     * not below the number of elements. NULL: whoever asks searches, which takes long in the memory of
+     * another device. */
+    uint32_t *starts;
 };
+
+/* The number of starts of `count` elements. */
+static inline size_t tri_starts(size_t count)
+{
+    return (count + TRI_STRETCH - 1) / TRI_STRETCH + 1;
+}
 
 /* Gradient, residual and their sum acc. With two buffers the residual is buffer[*current], acc
  * is made in the other one, and acc becomes the residual when decide flips *current. With one
@@ -109,7 +120,8 @@ struct tri_header {
     uint32_t count;     /* of the entries that follow */
     uint32_t nonfinite; /* infinities and NaNs in this rank's acc */
     uint32_t signature; /* of the state and the call: the same on all ranks */
-    uint32_t reserved[13];
+    uint32_t calls;     /* counted by `sign`, before anything behind the header changes */
+    uint32_t reserved[12];
 };
 
 /* Why a call was or was not applied: whether its result was written and the residual updated. */
@@ -128,7 +140,11 @@ struct tri_decide {
     size_t stride;
     int32_t n;
     uint32_t signature;
-    uint32_t capacity;  /* no header's count is above it; UINT32_MAX: headers without a count */
+    uint32_t capacity; /* no header's count is above it; UINT32_MAX: headers without a count */
+    /* The call is aborted if one of these does not say the same `calls` as its rank's of `headers`: the packet behind
+     * it was written anew, by a rank that has given the call up, and whoever read it may have read both. n of them, in
+     * host memory, read during the call; NULL: packets are this rank's. */
+    const struct tri_header *const *packets;
     uint32_t *current;  /* ^= 1 if the call is applied; NULL in place */
     uint32_t *velocity; /* the same of a velocity; NULL: there is none */
     bool revokes;       /* take back the decision that this call has made before */
@@ -176,8 +192,8 @@ struct tri_chunks {
 /* Lists whose values are added up at each index. */
 struct tri_merge {
     const struct tri_entries *lists;
-    int32_t n;                  /* at most TRI_MAX_LISTS */
-    size_t first, count;        /* all indices lie in [first, first + count) */
+    int32_t n;           /* at most TRI_MAX_LISTS */
+    size_t first, count; /* all indices lie in [first, first + count); first: 0 with starts */
     const uint32_t *abort_flag; /* as decide's; NULL: there is none */
 };
 
@@ -200,6 +216,9 @@ struct tri_sparse_kernels {
     /* Bytes of scratch for every member below, on a tensor of `count` elements of acc type `dtype`,
      * selections of at most `k`, and lists that hold at most `entries` together. */
     size_t (*scratch_bytes)(size_t count, uint32_t k, size_t entries, trib_dtype dtype);
+
+    /* sign: header->signature = signature, and header->calls + 1. */
+    trib_status (*sign)(struct tri_header *header, uint32_t signature, trib_stream stream);
 
     /* ---- choosing */
 
@@ -277,6 +296,8 @@ struct tri_sparse_kernels {
     /* index_histogram: bins[b] = how many entries have index / width == b, for all b < nbins. */
     trib_status (*index_histogram)(const struct tri_entries *entries, uint32_t width,
                                    uint32_t *bins, uint32_t nbins, trib_stream stream);
+    /* find_starts: write entries->starts, of `count` elements. */
+    trib_status (*find_starts)(const struct tri_entries *entries, size_t count, trib_stream stream);
 
     /* ---- sums: at each index 0 + the values of list 0, 1, ..., in that order, in f32 (f64 for
      * f64), the same bits on every rank.
@@ -290,7 +311,7 @@ struct tri_sparse_kernels {
     trib_status (*merge)(const struct tri_merge *merge, const struct tri_entries *out,
                          void *scratch, trib_stream stream);
     /* merge_dense: for all i < count, out[i] = sum at first + i; 0 where no list has an entry.
-     * The kernels that write a result (this one, write_entries, write_dense, chunk_merge) run
+     * All lists have starts, or none. The kernels that write a result (this one, write_entries, write_dense, chunk_merge) run
      * before decide, so lists may hold anything. */
     trib_status (*merge_dense)(const struct tri_merge *merge, const struct tri_result *out,
                                void *scratch, trib_stream stream);
@@ -306,8 +327,8 @@ struct tri_sparse_kernels {
     /* ---- the end of a call */
 
     /* decide: is the call applied? The first of these reasons against it is the outcome: aborted,
-     * mismatch, not finite, overflow. With `revokes` there is one, so it is not; and *current and
-     * *velocity are what they were before *decision. */
+     * mismatch, a packet written anew, not finite, overflow. With `revokes` there is one, so it is
+     * not; and *current and *velocity are what they were before *decision. */
     trib_status (*decide)(const struct tri_decide *decide, trib_stream stream);
 
     /* residual_update: if *decision, update the residual at each entry whose index is in `among`

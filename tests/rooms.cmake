@@ -28,7 +28,7 @@ set(csrc/reducer "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/(state|allre
 set(csrc/sparse "${base}|${libc}|${seams}|csrc/core/.*|csrc/sparse/[a-z_]+\\.h")
 # An algorithm sees of sparse only what one call works with; published/ also what algorithms/
 # shares.
-set(call "${base}|${libc}|csrc/backend\\.h|kernels/sparse\\.h|csrc/sparse/(algorithm|run|link)\\.h")
+set(call "${base}|${libc}|csrc/backend\\.h|kernels/sparse\\.h|csrc/sparse/(algorithm|run|link|gather)\\.h")
 set(csrc/sparse/algorithms "${call}|csrc/sparse/algorithms/.*")
 set(csrc/sparse/published "${call}|csrc/sparse/algorithms/.*|csrc/sparse/published/.*")
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")

@@ -36,6 +36,22 @@ void tri_symmetric_remove(struct tri_symmetric **list, const struct tri_symmetri
     *list = memory->next;
 }
 
+struct tri_symmetric *tri_symmetric_spare(struct tri_symmetric *list,
+                                          struct tri_symmetric_place from)
+{
+    struct tri_symmetric *found = NULL;
+    struct tri_symmetric_place first = {UINT64_MAX, UINT64_MAX};
+    for (; list != NULL; list = list->next) {
+        const struct tri_symmetric_place place = {list->bytes, list->number};
+        if (!list->spare || tri_symmetric_before(place, from) ||
+            !tri_symmetric_before(place, first))
+            continue;
+        found = list;
+        first = place;
+    }
+    return found;
+}
+
 uint64_t tri_symmetric_bytes(const struct tri_symmetric *list)
 {
     uint64_t bytes = 0;

@@ -33,6 +33,18 @@ void tri_symmetric_add(struct tri_symmetric **list, struct tri_symmetric *memory
 struct tri_symmetric *tri_symmetric_pop(struct tri_symmetric **list);
 void tri_symmetric_remove(struct tri_symmetric **list, const struct tri_symmetric *memory);
 
+/* Spare memory is in the order of its bytes, and of its numbers where they are equal. The first one at `from` or
+ * behind it; NULL: there is none. */
+struct tri_symmetric_place {
+    uint64_t bytes, number;
+};
+struct tri_symmetric *tri_symmetric_spare(struct tri_symmetric *list,
+                                          struct tri_symmetric_place from);
+static inline bool tri_symmetric_before(struct tri_symmetric_place a, struct tri_symmetric_place b)
+{
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.number < b.number;
+}
+
 /* The sum of what this rank has mapped of its own. */
 uint64_t tri_symmetric_bytes(const struct tri_symmetric *list);
 

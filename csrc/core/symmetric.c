@@ -396,3 +396,71 @@ trib_status tri_symmetric_free(struct trib_comm *comm, void *data)
     request.data = data;
     return tri_all_ranks_run(comm, TRI_SYMMETRIC_FREE, run_free, &request);
 }
+
+/* ------------------------------------------------------------------------- the library's own memory */
+
+size_t tri_symmetric_near_from(const struct trib_comm *comm)
+{
+    if (comm->size == 1 || refusal(comm) != NULL)
+        return SIZE_MAX;
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    return ops->near_from == NULL ? SIZE_MAX : ops->near_from(comm->transport);
+}
+
+/* request->memory: the first spare one of this rank from `from` on, or NULL. Goes with its next vote. */
+static void say_spare(struct request *request, struct tri_symmetric_place from)
+{
+    uint64_t *words = request->steps.said.words;
+    const struct tri_symmetric *found = request->memory =
+        tri_symmetric_spare(*request->ops->list(request->comm->transport), from);
+    words[BYTES] = found == NULL ? UINT64_MAX : found->bytes;
+    words[NUMBER] = found == NULL ? UINT64_MAX : found->number;
+}
+
+/* Have all ranks said the same? *last: the last of what they have said. */
+static bool all_say_one(const struct request *request, struct tri_symmetric_place *last)
+{
+    bool one = true;
+    for (int32_t rank = 0; rank < request->comm->size; rank++) {
+        const uint64_t *words = request->steps.votes[rank].said.words;
+        const struct tri_symmetric_place said = {words[BYTES], words[NUMBER]};
+        one = one && (rank == 0 || (said.bytes == last->bytes && said.number == last->number));
+        if (rank == 0 || tri_symmetric_before(*last, said))
+            *last = said;
+    }
+    return one;
+}
+
+/* Each rank says what it has to spare, and asks on from the last that was said, until all say the same: an
+ * allocation, or that there is none. The first vote is that of the arguments. */
+static trib_status find_spare(struct request *request)
+{
+    struct tri_symmetric_place last = {request->bytes, 0};
+    say_spare(request, last);
+    TRI_TRY(agree(request, TRIB_OK, request->bytes, "packets of"));
+    while (!all_say_one(request, &last)) {
+        say_spare(request, last);
+        TRI_TRY(tri_steps_vote(&request->steps, TRIB_OK));
+    }
+    return TRIB_OK;
+}
+
+/* Descriptors come only after a vote: no rank sends any before all accept them. */
+static trib_status make_own(struct request *request)
+{
+    TRI_TRY(find_spare(request));
+    if (request->memory == NULL)
+        return make_listed(request);
+    request->memory->spare = false;
+    return TRIB_OK;
+}
+
+trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,
+                               size_t bytes, trib_stream stream)
+{
+    struct request request = request_of(comm, operation);
+    request.bytes = bytes;
+    TRI_TRY(run(&request, stream, make_own));
+    *out = request.memory;
+    return TRIB_OK;
+}

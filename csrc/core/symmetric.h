@@ -10,4 +10,21 @@ trib_status tri_symmetric_import(void **out, struct trib_comm *comm, const void 
                                  trib_stream stream);
 trib_status tri_symmetric_free(struct trib_comm *comm, void *data);
 
+/* Such memory for the library itself, which stays until the communicator is destroyed: another rank of this process
+ * may read it in a call that this rank never makes, or that an abort ends. */
+
+/* From how many bytes on is it better that kernels read in it what peers have made, than that a collective brings
+ * that? SIZE_MAX: never. The same on all ranks. */
+size_t tri_symmetric_near_from(const struct trib_comm *comm);
+/* All ranks make it, or take what all of them have to spare, within a call that they make together and have agreed
+ * on, on that call's `stream`. All of them get it, or none. */
+trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,
+                               size_t bytes, trib_stream stream);
+/* This rank uses it no more. NULL: nothing. */
+static inline void tri_symmetric_drop(struct tri_symmetric *memory)
+{
+    if (memory != NULL)
+        memory->spare = true;
+}
+
 #endif

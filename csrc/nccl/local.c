@@ -115,6 +115,24 @@ trib_status tri_nccl_add_rank_by_key(struct tri_nccl_local *made, const struct t
     return status;
 }
 
+void tri_nccl_configure(struct tri_transport *transport, const struct tri_config *config)
+{
+    pthread_mutex_lock(&transport->local->lock);
+    transport->config = *config;
+    pthread_mutex_unlock(&transport->local->lock);
+}
+
+/* All ranks pass the same, but some may not have done so yet. */
+bool tri_nccl_is_unabortable(struct tri_nccl_local *local)
+{
+    bool found = local->key.adopted != 0;
+    pthread_mutex_lock(&local->lock);
+    for (const struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
+        found = found || rank->config.unabortable;
+    pthread_mutex_unlock(&local->lock);
+    return found;
+}
+
 void tri_nccl_end_joining(struct tri_nccl_local *local)
 {
     pthread_mutex_lock(&registry);

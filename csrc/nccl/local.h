@@ -70,7 +70,7 @@ struct tri_transport {
     uint64_t staged; /* pull.c: calls of buffers that not all map; only its owner uses it */
     /* Not of every call. */
     struct tri_transport *next; /* next local rank; guarded by local->lock */
-    struct tri_config config;   /* written before NCCL gets it */
+    struct tri_config config;   /* before NCCL gets it; of a local rank under local->lock */
     bool aborted;        /* ncclCommAbort was called for it; only the background job uses it */
     cudaStream_t stream; /* for waiting and polling; never captured */
     uint32_t splits;     /* number of splits so far; only its owner uses it */
@@ -131,6 +131,11 @@ struct tri_nccl_local {
 trib_status tri_nccl_add_rank(struct tri_nccl_local *local, struct tri_transport *transport);
 trib_status tri_nccl_add_rank_by_key(struct tri_nccl_local *made, const struct tri_nccl_key *key,
                                      struct tri_transport *transport, bool *out_used);
+
+/* What the caller chose for the rank. */
+void tri_nccl_configure(struct tri_transport *transport, const struct tri_config *config);
+/* May calls wait for other ranks in spite of an abort? */
+bool tri_nccl_is_unabortable(struct tri_nccl_local *local);
 
 /* No more ranks of this process join; the key is free again. Idempotent. */
 void tri_nccl_end_joining(struct tri_nccl_local *local);

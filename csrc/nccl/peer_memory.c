@@ -14,13 +14,13 @@ static bool has_driver(void)
            driver->mem_set_access != NULL;
 }
 
-static CUmemAllocationProp properties(int32_t device, bool exported)
+static CUmemAllocationProp properties(int32_t device, bool exportable)
 {
     CUmemAllocationProp found = {0};
     found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     found.location.id = tri_nccl_cu_device(device);
-    if (exported)
+    if (exportable)
         found.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return found;
 }
@@ -70,20 +70,14 @@ static CUresult place(struct tri_nccl_peer_memory *out, struct tri_nccl_peer_mem
     return result;
 }
 
-static CUresult create(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
-                       int32_t at, size_t bytes, bool exported)
+CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
+                             int32_t at, size_t bytes, bool exportable)
 {
-    const CUmemAllocationProp wanted = properties(devices[at], exported);
+    const CUmemAllocationProp wanted = properties(devices[at], exportable);
     struct tri_nccl_peer_memory memory = {.bytes = bytes};
     *out = (struct tri_nccl_peer_memory){0};
     const CUresult result = tri_nccl_driver.mem_create(&memory.handle, bytes, &wanted, 0);
     return result == CUDA_SUCCESS ? place(out, memory, devices, n) : result;
-}
-
-CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
-                             int32_t at, size_t bytes)
-{
-    return create(out, devices, n, at, bytes, false);
 }
 
 bool tri_nccl_peer_can_export(void)
@@ -94,7 +88,7 @@ bool tri_nccl_peer_can_export(void)
 CUresult tri_nccl_peer_export(struct tri_nccl_peer_memory *out, int *out_fd, int32_t device,
                               size_t bytes)
 {
-    const CUresult made = create(out, &device, 1, 0, bytes, true);
+    const CUresult made = tri_nccl_peer_alloc(out, &device, 1, 0, bytes, true);
     if (made != CUDA_SUCCESS)
         return made;
     const CUresult result = tri_nccl_driver.mem_export(out_fd, out->handle,

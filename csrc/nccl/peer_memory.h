@@ -21,9 +21,10 @@ struct tri_nccl_peer_memory {
 size_t tri_nccl_peer_granularity(int32_t device);
 
 /* Allocate on devices[at], and map for all `n` devices. The contents are undefined. Some device's
- * context is current, as for free. CUDA_SUCCESS, or nothing is allocated. */
+ * context is current, as for free. With `exportable` NCCL, say, can export it. CUDA_SUCCESS, or nothing is
+ * allocated. */
 CUresult tri_nccl_peer_alloc(struct tri_nccl_peer_memory *out, const int32_t *devices, int32_t n,
-                             int32_t at, size_t bytes);
+                             int32_t at, size_t bytes, bool exportable);
 
 /* Does the driver let other processes map it? */
 bool tri_nccl_peer_can_export(void);

@@ -48,6 +48,15 @@ static const char *refuses(struct tri_transport *transport)
     return granularity_of(transport) == 0 ? "the driver maps no memory for several devices" : NULL;
 }
 
+/* Push brings less as fast, over NVLink on H100. */
+enum { NEAR = 512 * 1024 };
+
+static size_t near_from(const struct tri_transport *transport)
+{
+    const struct tri_nccl_push *push = transport->push;
+    return push != NULL && push->nvlink && push->size <= TRI_NCCL_MEASURED ? NEAR : SIZE_MAX;
+}
+
 static size_t wants(struct tri_transport *transport)
 {
     const struct tri_nccl_push *push = transport->push;
@@ -89,7 +98,7 @@ static CUresult create(struct tri_nccl_peer_memory *out, const struct tri_transp
     if (is_elsewhere(transport))
         return tri_nccl_peer_export(out, out_fd, transport->device, bytes);
     const int32_t n = devices_of(devices, transport);
-    return tri_nccl_peer_alloc(out, devices, n, transport->rank, bytes);
+    return tri_nccl_peer_alloc(out, devices, n, transport->rank, bytes, transport->config.windows);
 }
 
 /* Zeros: pull relies on them, and nobody sees what was there. */
@@ -222,6 +231,7 @@ void tri_nccl_symmetric_end(struct tri_nccl_local *local)
 }
 
 const struct tri_symmetric_ops tri_nccl_symmetric = {.refuses = refuses,
+                                                     .near_from = near_from,
                                                      .wants = wants,
                                                      .alloc = alloc,
                                                      .map = map,

@@ -1,5 +1,5 @@
 /* A sparse algorithm: a name, the memory it needs, and the work of one call. An algorithm uses this
- * file, run.h, link.h and the files that algorithms share (csrc/README.md lists them), and nothing
+ * file, run.h, link.h, gather.h and the files that algorithms share (csrc/README.md lists them), and nothing
  * else. */
 #ifndef TRI_SPARSE_ALGORITHM_H
 #define TRI_SPARSE_ALGORITHM_H
@@ -37,6 +37,7 @@ struct tri_sparse_params {
     bool velocity_in_place; /* the caller's gradient is the new velocity */
     bool revocable;         /* a commit may take a call back: never in place, no entries */
     uint32_t chunk;
+    size_t near_from;                      /* bytes of a packet from which on it stays (gather.h) */
     uint8_t host_of[TRI_MAX_LISTS];        /* of each rank (hosts.h) */
     const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
 };
@@ -77,14 +78,16 @@ static inline void tri_idle_count(struct tri_idle *idle, uint64_t entries)
     idle->calls = entries != 0 ? 0 : tri_idle_too_long(idle) ? idle->calls : idle->calls + 1;
 }
 
-/* Memory that an algorithm lays out. The code runs twice: with `base` NULL it only measures. */
+/* Memory that an algorithm lays out: this rank's, and some in `near`, which the other ranks read. The code runs
+ * twice: with `base` NULL it only measures. `near` NULL: there is none. */
 struct tri_arena {
-    char *base;
-    size_t used;
+    char *base, *near;
+    size_t used, near_used;
 };
 
 /* `bytes` bytes, aligned to 256; NULL while it measures. */
 void *tri_arena_take(struct tri_arena *arena, size_t bytes);
+void *tri_arena_take_near(struct tri_arena *arena, size_t bytes);
 /* Entries with a count of their own and memory for `capacity` (may be 0). The field of that name is
  * UINT32_MAX where the lists of all ranks together exceed it. */
 struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype);

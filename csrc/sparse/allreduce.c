@@ -80,6 +80,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
         .scalars = scalars_of(sparse),
         .abort_flag = sparse->backend->transport->abort_flag(sparse->transport),
         .scratch = sparse->scratch,
+        .near = sparse->near,
         .dense = call->dense,
         .index = call->index,
         .count = call->count,

@@ -5,11 +5,21 @@
 
 enum { ALIGN = 256, VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
 
+static void *take(char *base, size_t *used, size_t bytes)
+{
+    const size_t at = tri_round_up(*used, ALIGN);
+    *used = at + bytes;
+    return base == NULL ? NULL : base + at;
+}
+
 void *tri_arena_take(struct tri_arena *arena, size_t bytes)
 {
-    const size_t at = tri_round_up(arena->used, ALIGN);
-    arena->used = at + bytes;
-    return arena->base == NULL ? NULL : arena->base + at;
+    return take(arena->base, &arena->used, bytes);
+}
+
+void *tri_arena_take_near(struct tri_arena *arena, size_t bytes)
+{
+    return take(arena->near, &arena->near_used, bytes);
 }
 
 struct tri_entries tri_arena_entries(struct tri_arena *arena, size_t capacity, trib_dtype dtype)

@@ -73,18 +73,36 @@ trib_status tri_link_end(struct tri_run *run)
                              : run->backend->transport->collective(run->group.calls, run->group.n);
 }
 
-trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv, size_t bytes,
-                               size_t payload)
+/* A message of each rank to all others. */
+static void count_all(struct tri_run *run, uint64_t bytes, uint64_t payload)
 {
     const uint64_t others = (uint64_t)run->params->size - 1;
-    if (bytes == 0)
-        return TRIB_OK;
     count_sent(run, others, bytes, payload);
     count_received(run, others, bytes, payload);
+}
+
+static trib_status allgather(struct tri_run *run, const void *send, void *recv, size_t bytes)
+{
     if (alone(run))
         return tri_run_put(run, recv, send, bytes);
     const struct tri_call call = call_of(run, TRI_ALLGATHER, send, recv, bytes, TRIB_U8);
     return call_backend(run, &call);
+}
+
+trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv, size_t bytes,
+                               size_t payload)
+{
+    if (bytes == 0)
+        return TRIB_OK;
+    count_all(run, bytes, payload);
+    return allgather(run, send, recv, bytes);
+}
+
+trib_status tri_link_packet_headers(struct tri_run *run, const void *packet,
+                                    struct tri_header *headers, size_t bytes, size_t payload)
+{
+    count_all(run, bytes, payload);
+    return allgather(run, packet, headers, sizeof *headers);
 }
 
 trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, size_t payload,

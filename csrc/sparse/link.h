@@ -12,6 +12,10 @@ enum { TRI_LINK_CALLS = 8 * TRI_MAX_LISTS };
 /* `bytes` of each rank, in rank order; in place if send is block `rank` of recv. */
 trib_status tri_link_allgather(struct tri_run *run, const void *send, void *recv, size_t bytes,
                                size_t payload);
+/* Each rank's packet of `bytes` bytes, which begins with its header, stays where it is, for the others to read:
+ * all headers. Counts as an allgather of the packets, for each rank reads those of all others. */
+trib_status tri_link_packet_headers(struct tri_run *run, const void *packet,
+                                    struct tri_header *headers, size_t bytes, size_t payload);
 /* `bytes` of `root` to all; `data` on all ranks. */
 trib_status tri_link_broadcast(struct tri_run *run, void *data, size_t bytes, size_t payload,
                                int32_t root);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "csrc/core/symmetric.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/hosts.h"
 
@@ -211,6 +212,7 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
     const trib_dtype acc = dtype == TRIB_F64 ? TRIB_F64 : TRIB_F32;
     const bool in_place = (options->flags & TRIB_SPARSE_IN_PLACE) != 0;
     const bool momentum = options->momentum != 0;
+    const bool entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0;
     *out = (struct tri_sparse_settings){
         .params = {.rank = comm->rank,
                    .size = comm->size,
@@ -220,14 +222,15 @@ trib_status tri_sparse_settings_read(struct tri_sparse_settings *out, const stru
                    .result = options->flags & TRIB_SPARSE_F32_RESULT ? acc : dtype,
                    .wire = options->wire == 0 ? acc : options->wire,
                    .average = (options->flags & TRIB_SPARSE_AVERAGE) != 0,
-                   .entries = (options->flags & TRIB_SPARSE_ENTRIES) != 0,
+                   .entries = entries,
                    .in_place = in_place && !momentum,
                    .decay = options->decay == 0 ? 1 : options->decay,
                    .momentum = options->momentum,
                    .clip = options->clip_norm / sqrt(comm->size),
                    .masks = momentum && (options->flags & TRIB_SPARSE_NO_MASKING) == 0,
                    .velocity_in_place = in_place && momentum,
-                   .chunk = options->chunk == 0 ? CHUNK : options->chunk},
+                   .chunk = options->chunk == 0 ? CHUNK : options->chunk,
+                   .near_from = entries ? SIZE_MAX : tri_symmetric_near_from(comm)},
         .flags = options->flags & ~(uint32_t)TRIB_SPARSE_USE_K, /* k itself is compared */
         .norm_every = options->norm_every,
     };

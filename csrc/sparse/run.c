@@ -62,10 +62,8 @@ bool tri_run_clears(const struct tri_run *run)
 
 trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
 {
-    const uint32_t *signature = &run->scalars.header->signature;
-    return header == run->scalars.header
-               ? TRIB_OK
-               : tri_run_put(run, &header->signature, signature, sizeof *signature);
+    return header == run->scalars.header ? TRIB_OK
+                                         : run->kernels->sign(header, run->signature, run->stream);
 }
 
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header)
@@ -118,8 +116,8 @@ trib_status tri_run_check(const struct tri_run *run, const struct tri_sent *sent
                     (unsigned long long)sent->least, (unsigned long long)sent->most);
 }
 
-trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,
-                           uint32_t capacity)
+static trib_status decide(struct tri_run *run, const void *headers, size_t stride,
+                          const struct tri_header *const *packets, uint32_t capacity)
 {
     const struct tri_decide decide = {
         .abort_flag = run->abort_flag,
@@ -128,6 +126,7 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
         .n = run->params->size,
         .signature = run->signature,
         .capacity = capacity,
+        .packets = packets,
         .current = run->scalars.current,
         .velocity = run->scalars.velocity,
         .decision = run->scalars.decision,
@@ -137,6 +136,18 @@ trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stri
     TRI_TRY(run->kernels->decide(&decide, run->stream));
     run->decided = true;
     return TRIB_OK;
+}
+
+trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,
+                           uint32_t capacity)
+{
+    return decide(run, headers, stride, NULL, capacity);
+}
+
+trib_status tri_run_decide_near(struct tri_run *run, const struct tri_header *headers,
+                                const struct tri_header *const *packets, uint32_t capacity)
+{
+    return decide(run, headers, sizeof *headers, packets, capacity);
 }
 
 /* Momentum factor masking: what was applied leaves the velocity, too. */

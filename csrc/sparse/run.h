@@ -55,7 +55,8 @@ struct tri_run {
     struct tri_accumulator velocity; /* with momentum: its acc is the gradient of the above */
     struct tri_scalars scalars;
     const uint32_t *abort_flag;
-    void *scratch; /* for kernels */
+    void *scratch;                    /* for kernels */
+    const struct tri_symmetric *near; /* the state's memory that other ranks read; NULL: none */
 
     /* The result: dense, or entries. */
     void *dense;
@@ -125,6 +126,9 @@ trib_status tri_run_check(const struct tri_run *run, const struct tri_sent *sent
  * mismatch; UINT32_MAX: the algorithm's headers have no count. */
 trib_status tri_run_decide(struct tri_run *run, const void *headers, size_t stride,
                            uint32_t capacity);
+/* The same by copies of headers whose packets, still read where they were made, must be of the same calls. */
+trib_status tri_run_decide_near(struct tri_run *run, const struct tri_header *headers,
+                                const struct tri_header *const *packets, uint32_t capacity);
 
 /* Subtract applied entries from the residual, and mask them in the velocity: all, or those whose
  * index is in `among`. Counts them in scalars.applied. */

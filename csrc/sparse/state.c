@@ -9,12 +9,14 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/debug.h"
 #include "csrc/base/log.h"
+#include "csrc/base/size.h"
 #include "csrc/base/types.h"
 #include "csrc/core/all_ranks.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/deadline.h"
 #include "csrc/core/device.h"
 #include "csrc/core/issue.h"
+#include "csrc/core/symmetric.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/handshake.h"
 #include "csrc/sparse/measure.h"
@@ -100,17 +102,15 @@ static uint32_t most_selected(const struct tri_algorithm *algorithm,
     return (uint32_t)(most < params->count ? most : params->count);
 }
 
-/* Lay out `own` from `base` on, then *out_scratch for kernels. Returns the bytes of both. */
-static size_t lay_out(const struct tri_sparse_kernels *kernels,
-                      const struct tri_algorithm *algorithm, const struct tri_sparse_params *params,
-                      void *own, void *base, void **out_scratch)
+/* Lay out `own` in the arena, then scratch for kernels, which is returned. */
+static void *lay_out(const struct tri_sparse_kernels *kernels,
+                     const struct tri_algorithm *algorithm, const struct tri_sparse_params *params,
+                     void *own, struct tri_arena *arena)
 {
-    struct tri_arena arena = {.base = base};
-    algorithm->lay_out(own, &arena, params);
+    algorithm->lay_out(own, arena, params);
     const size_t bytes = kernels->scratch_bytes(params->count, most_selected(algorithm, params),
                                                 algorithm->entries(params), params->acc);
-    *out_scratch = tri_arena_take(&arena, bytes);
-    return arena.used;
+    return tri_arena_take(arena, bytes);
 }
 
 /* The size of the largest `own`. */
@@ -128,11 +128,14 @@ static trib_status measure(struct tri_needs *out, const struct tri_backend *back
                            const struct tri_algorithm *algorithm,
                            const struct tri_sparse_params *params)
 {
-    void *scratch, *own = calloc(1, algorithm->own_bytes + 1);
+    struct tri_arena arena = {.base = NULL};
+    void *own = calloc(1, algorithm->own_bytes + 1);
     *out = (struct tri_needs){.arena = 0};
     if (own == NULL)
         return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no memory to lay out \"%s\"", algorithm->name);
-    out->arena = lay_out(backend->kernels->sparse, algorithm, params, own, NULL, &scratch);
+    (void)lay_out(backend->kernels->sparse, algorithm, params, own, &arena);
+    out->arena = arena.used;
+    out->near = arena.near_used;
     if (algorithm->persistent != NULL) {
         const struct tri_persistent persistent = algorithm->persistent(own);
         out->persistent_device = persistent.device_bytes;
@@ -210,7 +213,7 @@ trib_status tri_sparse_bytes(uint64_t *out, const struct trib_comm *comm, size_t
     TRI_TRY(tri_sparse_settings_read(&settings, comm, TRI_SPARSE_BYTES, count, dtype, options));
     const struct tri_choice choice = choose(&settings, comm);
     TRI_TRY(measure(&needs, comm->backend, choice.algorithm, &settings.params));
-    *out = fixed_bytes(&settings.params) + needs.arena;
+    *out = fixed_bytes(&settings.params) + needs.arena + needs.near;
     return TRIB_OK;
 }
 
@@ -240,11 +243,18 @@ struct tri_accumulator tri_sparse_velocity(const struct trib_sparse *sparse)
     };
 }
 
+/* This rank's part of what other ranks read. */
+static char *near_of(const struct trib_sparse *sparse)
+{
+    return sparse->near == NULL ? NULL : sparse->near->of[sparse->params.rank].here;
+}
+
 void tri_sparse_lay_out(struct trib_sparse *sparse)
 {
+    struct tri_arena arena = {.base = sparse->arena, .near = near_of(sparse)};
     memset(sparse->own, 0, sparse->algorithm->own_bytes);
-    (void)lay_out(sparse->backend->kernels->sparse, sparse->algorithm, &sparse->params, sparse->own,
-                  sparse->arena, &sparse->scratch);
+    sparse->scratch = lay_out(sparse->backend->kernels->sparse, sparse->algorithm, &sparse->params,
+                              sparse->own, &arena);
 }
 
 void tri_sparse_restart(struct trib_sparse *sparse)
@@ -353,8 +363,19 @@ static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
     sparse->algorithm = choice->algorithm;
     (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice->reason);
     TRI_TRY(allocate(sparse));
-    tri_sparse_lay_out(sparse);
     return clear(sparse, stream);
+}
+
+/* Symmetric memory for `needs`, if that is more than *out has: on all ranks, or on none. At least twice what *out
+ * has, which is kept (core/symmetric.h), for k may grow step by step. */
+static trib_status make_near(struct tri_symmetric **out, struct trib_comm *comm, int operation,
+                             const struct tri_needs *needs, trib_stream stream)
+{
+    /* NOLINTNEXTLINE(clang-analyzer-core.*): of a state that there is, if no rank has failed */
+    const size_t had = *out == NULL ? 0 : (*out)->bytes;
+    if (needs->near <= had)
+        return TRIB_OK;
+    return tri_symmetric_make(out, comm, operation, tri_largest(needs->near, 2 * had), stream);
 }
 
 void tri_sparse_discard(struct trib_sparse *sparse)
@@ -362,6 +383,8 @@ void tri_sparse_discard(struct trib_sparse *sparse)
     if (sparse == NULL)
         return;
     struct tri_workspace memory = sparse->memory;
+    if (!tri_workspace_in_use(&memory))
+        tri_symmetric_drop(sparse->near);
     memory.host = sparse; /* freed with the rest, when nothing is queued any more */
     tri_workspace_close(&memory);
 }
@@ -369,15 +392,17 @@ void tri_sparse_discard(struct trib_sparse *sparse)
 static void log_placement(const struct trib_sparse *sparse)
 {
     const struct trib_comm *comm = sparse->comm;
+    const size_t near = sparse->near == NULL ? 0 : sparse->near->bytes;
     if (tri_debug())
         tri_log(TRIB_LOG_INFO,
                 "sparse state %" PRIu32 " of rank %d of communicator %016" PRIx64
                 ": %zu elements of %s, %s, %" PRIu64
-                " bytes (%zu of residuals, %zu of velocities, %zu of scratch)",
+                " bytes (%zu of residuals, %zu of velocities, %zu of scratch, %zu that other ranks "
+                "read)",
                 sparse->number, (int)comm->rank, comm->identity, sparse->params.count,
-                trib_dtype_name(sparse->params.dtype), sparse->algorithm->name, sparse->memory.held,
-                2 * residual_bytes(&sparse->params), 2 * velocity_bytes(&sparse->params),
-                sparse->arena_bytes);
+                trib_dtype_name(sparse->params.dtype), sparse->algorithm->name,
+                sparse->memory.held + near, 2 * residual_bytes(&sparse->params),
+                2 * velocity_bytes(&sparse->params), sparse->arena_bytes, near);
 }
 
 /* The arguments of tri_sparse_create. */
@@ -421,11 +446,13 @@ static trib_status create(void *argument, trib_stream stream)
     status =
         prepare(&sparse, comm, &settings, &choice, tri_handshake_signature(&handshake), stream);
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
+    if (status == TRIB_OK)
+        status = make_near(&sparse->near, comm, TRI_SPARSE_CREATE, &sparse->needs, stream);
     if (status != TRIB_OK) {
         tri_sparse_discard(sparse);
         return status;
     }
-    /* NOLINTNEXTLINE(clang-analyzer-core.*): no state, no TRIB_OK */
+    tri_sparse_lay_out(sparse);
     sparse->number = comm->sparse_states++;
     log_placement(sparse);
     *request->out = sparse;
@@ -471,7 +498,8 @@ struct change {
     struct tri_choice choice;
     uint32_t signature;
     struct tri_needs needs;
-    void *arena; /* NULL: the current one is large enough */
+    void *arena;                /* NULL: the current one is large enough */
+    struct tri_symmetric *near; /* the current one, if that is large enough */
 };
 
 static trib_status plan(struct change *out, struct trib_sparse *sparse)
@@ -486,6 +514,7 @@ static trib_status plan(struct change *out, struct trib_sparse *sparse)
     return status;
 }
 
+/* What it has of symmetric memory came last: the communicator has ended. */
 static void discard_change(struct trib_sparse *sparse, const struct change *change)
 {
     if (change->arena != NULL)
@@ -499,6 +528,9 @@ static void apply_change(struct trib_sparse *sparse, const struct change *change
         sparse->arena = change->arena;
         sparse->arena_bytes = change->needs.arena;
     }
+    if (change->near != sparse->near)
+        tri_symmetric_drop(sparse->near);
+    sparse->near = change->near;
     sparse->needs = change->needs;
     sparse->settings = change->settings;
     sparse->params = change->settings.params;
@@ -554,7 +586,7 @@ static trib_status set(void *argument, trib_stream stream)
     const struct set_request *request = argument;
     struct trib_sparse *sparse = request->sparse;
     struct trib_comm *comm = sparse->comm;
-    struct change change = {.settings = sparse->settings};
+    struct change change = {.settings = sparse->settings, .near = sparse->near};
     trib_status status = read_set_request(&change.settings.params.k, request);
     if (status != TRIB_OK)
         return tri_handshake_reject(comm, request->operation, status, stream);
@@ -567,6 +599,8 @@ static trib_status set(void *argument, trib_stream stream)
     if (status == TRIB_OK)
         status = plan(&change, sparse);
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
+    if (status == TRIB_OK)
+        status = make_near(&change.near, comm, request->operation, &change.needs, stream);
     if (status == TRIB_OK) {
         status = renew_scalars(sparse, change.signature, stream);
         if (status != TRIB_OK) /* the others have the new k */

@@ -21,6 +21,7 @@ struct tri_sparse_scalars {
 /* Bytes, as algorithm and parameters determine them. */
 struct tri_needs {
     size_t arena;                              /* the block whose size depends on k */
+    size_t near;                               /* the same of symmetric memory */
     size_t persistent_device, persistent_host; /* in an export, besides the residual */
 };
 
@@ -46,6 +47,7 @@ struct trib_sparse {
     void *velocity[2]; /* NULL without momentum, and in place */
     struct tri_sparse_scalars *scalars;
     void *arena, *scratch;
+    struct tri_symmetric *near; /* NULL: none */
     struct tri_counters *counters;
     _Alignas(16) unsigned char own[]; /* the algorithm's; large enough for any */
 };

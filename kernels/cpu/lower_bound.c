@@ -1,4 +1,4 @@
-/* lower_bound, index_histogram: where entries lie. */
+/* lower_bound, index_histogram, find_starts: where entries lie. */
 #include "kernels/cpu/sparse_cpu.h"
 
 uint32_t tri_cpu_sparse_find(const struct tri_entries *entries, uint32_t from, uint64_t bound)
@@ -32,5 +32,17 @@ trib_status tri_cpu_sparse_index_histogram(const struct tri_entries *entries, ui
     for (uint32_t i = 0; i < n; i++)
         if (entries->index[i] / width < nbins)
             bins[entries->index[i] / width]++;
+    return TRIB_OK;
+}
+
+trib_status tri_cpu_sparse_find_starts(const struct tri_entries *entries, size_t count,
+                                       trib_stream stream)
+{
+    (void)stream;
+    uint32_t start = 0;
+    for (size_t i = 0; i < tri_starts(count); i++) {
+        start = tri_cpu_sparse_find(entries, start, (uint64_t)i * TRI_STRETCH);
+        entries->starts[i] = start;
+    }
     return TRIB_OK;
 }

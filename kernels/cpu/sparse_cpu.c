@@ -9,6 +9,7 @@ static size_t scratch_bytes(size_t count, uint32_t k, size_t entries, trib_dtype
 
 const struct tri_sparse_kernels tri_sparse_kernels_cpu = {
     .scratch_bytes = scratch_bytes,
+    .sign = tri_cpu_sparse_sign,
     .accumulate = tri_cpu_sparse_accumulate,
     .accumulate_clipped = tri_cpu_sparse_accumulate_clipped,
     .select = tri_cpu_sparse_select,
@@ -24,6 +25,7 @@ const struct tri_sparse_kernels tri_sparse_kernels_cpu = {
     .radix_partition = tri_cpu_sparse_radix_partition,
     .lower_bound = tri_cpu_sparse_lower_bound,
     .index_histogram = tri_cpu_sparse_index_histogram,
+    .find_starts = tri_cpu_sparse_find_starts,
     .merge = tri_cpu_sparse_merge,
     .merge_dense = tri_cpu_sparse_merge_dense,
     .write_entries = tri_cpu_sparse_write_entries,

@@ -172,6 +172,7 @@ void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t
 size_t tri_cpu_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype);
 
 /* The kernels. Contracts: kernels/sparse.h. */
+trib_status tri_cpu_sparse_sign(struct tri_header *header, uint32_t signature, trib_stream stream);
 trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
                                       trib_stream stream);
 trib_status tri_cpu_sparse_accumulate_clipped(const struct tri_accumulator *acc, double limit,
@@ -209,6 +210,8 @@ trib_status tri_cpu_sparse_lower_bound(const struct tri_entries *entries, const 
                                        int32_t n, uint32_t *positions, trib_stream stream);
 trib_status tri_cpu_sparse_index_histogram(const struct tri_entries *entries, uint32_t width,
                                            uint32_t *bins, uint32_t nbins, trib_stream stream);
+trib_status tri_cpu_sparse_find_starts(const struct tri_entries *entries, size_t count,
+                                       trib_stream stream);
 trib_status tri_cpu_sparse_merge(const struct tri_merge *merge, const struct tri_entries *out,
                                  void *scratch, trib_stream stream);
 trib_status tri_cpu_sparse_merge_dense(const struct tri_merge *merge, const struct tri_result *out,

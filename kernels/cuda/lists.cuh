@@ -119,6 +119,19 @@ __device__ inline void find_ends(uint32_t *ends, const Lists<Capacity> &lists, u
     }
 }
 
+// The same for lists that have starts, of all at once, for memory of other devices is far away: the run
+// begins at 0 or a multiple of TRI_STRETCH, and so does each tile. Starts may be anything, as entries may.
+template <uint32_t Capacity>
+__device__ inline void load_ends(uint32_t *ends, const Lists<Capacity> &lists, uint32_t n,
+                                 const Run &run, uint32_t tiles)
+{
+    for (uint32_t e = threadIdx.x; e < (tiles + 1) * n; e += kThreads) {
+        const uint32_t l = e / (tiles + 1), tile = e % (tiles + 1);
+        const uint64_t start = (run.bound(tile) + TRI_STRETCH - 1) / TRI_STRETCH;
+        ends[kEnds * l + tile] = min(lists.list[l].starts[start], lists.list[l].capacity);
+    }
+}
+
 // Entries at, at + kThreads, ... of list l.
 template <typename T, typename Source, typename Add>
 __device__ inline void add_batch(const Source &source, uint32_t l, uint32_t at, uint32_t length,

@@ -1,4 +1,5 @@
-// lower_bound, index_histogram: where entries lie. One warp looks for one bound.
+// lower_bound, index_histogram, find_starts: where entries lie. One warp looks for one bound, but of the
+// starts, of which there are many, one thread: neighbours read almost the same.
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -35,6 +36,16 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
+__global__ void __launch_bounds__(kThreads) find_starts(const tri_entries entries, uint32_t starts)
+{
+    const uint32_t n = count_of(entries), i = blockIdx.x * kThreads + threadIdx.x;
+    if (i >= starts)
+        return;
+    const uint64_t bound = uint64_t{i} * TRI_STRETCH;
+    entries.starts[i] =
+        bound > UINT32_MAX ? n : first_at_least(entries.index, 0, n, static_cast<uint32_t>(bound));
+}
+
 } // namespace
 
 trib_status tri_cuda_sparse_lower_bound(const struct tri_entries *entries, const uint64_t *bounds,
@@ -58,4 +69,14 @@ trib_status tri_cuda_sparse_index_histogram(const struct tri_entries *entries, u
     void *arguments[] = {&list, &width, &bins, &nbins};
     return launch_kernel<index_histogram>(blocks_for(nbins, kThreads / kWarp, kMaxBlocks), kThreads,
                                           arguments, stream);
+}
+
+trib_status tri_cuda_sparse_find_starts(const struct tri_entries *entries, size_t count,
+                                        trib_stream stream)
+{
+    tri_entries list = *entries;
+    uint32_t starts = static_cast<uint32_t>(tri_starts(count));
+    void *arguments[] = {&list, &starts};
+    return launch_kernel<find_starts>((starts + kThreads - 1) / kThreads, kThreads, arguments,
+                                      stream);
 }

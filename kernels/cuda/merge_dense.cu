@@ -1,8 +1,8 @@
 // merge_dense: lists added up into an array, list after list, beginning with 0.
 //
 // A block makes a few tiles of the result (tile.cuh). Its warps search each list for the ends of
-// the tiles' entries; then, tile after tile, the block adds list after list to the sums in shared
-// memory (lists.cuh). Before that a block of a long merge asks whether to leave (abort.cuh): between
+// the tiles' entries, or its threads look them up in the lists' starts; then, tile after tile, the
+// block adds list after list to the sums in shared memory (lists.cuh). Before that a block of a long merge asks whether to leave (abort.cuh): between
 // tiles it would need 16 registers more, and a third of the blocks would find no room.
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sparse_cuda.h"
@@ -18,7 +18,7 @@ struct Target {
     Asking asking;
 };
 
-template <typename T, typename Out, uint32_t Capacity>
+template <typename T, typename Out, uint32_t Capacity, bool Starts>
 __global__ void __launch_bounds__(kThreads)
     merge_dense(const Lists<Capacity> lists, const Target target, const Divisor<T> divisor)
 {
@@ -26,12 +26,16 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ uint32_t ends[kEnds * Capacity];
     if (block_leaves(target.asking))
         return;
+    static_assert(kTile<T> % TRI_STRETCH == 0, "a tile begins at a start");
     const uint64_t done = uint64_t{blockIdx.x} * target.tiles * kTile<T>;
     const uint32_t n = lists.n;
     bool overflows = false;
     const Run run = {target.first + done, target.first + target.count, kTile<T>};
     Out *out = static_cast<Out *>(target.out) + done;
-    find_ends(ends, lists, n, run, target.tiles);
+    if constexpr (Starts)
+        load_ends(ends, lists, n, run, target.tiles);
+    else
+        find_ends(ends, lists, n, run, target.tiles);
     __syncthreads();
     Group<T> group = load_group<T>(Stretches<T, Capacity>(lists, ends, run, 0), n, 0);
     for (uint32_t i = 0; i < target.tiles; i++, out += kTile<T>) {
@@ -56,8 +60,11 @@ trib_status launch_dense(Lists<Capacity> lists, Target target, double divisor, t
     target.tiles = max(1u, min(tiles / kMaxBlocks, kRun));
     Divisor<T> by = divisor_of<T>(divisor);
     void *arguments[] = {&lists, &target, &by};
-    return launch_kernel<merge_dense<T, Out, Capacity>>((tiles + target.tiles - 1) / target.tiles,
-                                                        kThreads, arguments, stream);
+    const uint32_t blocks = (tiles + target.tiles - 1) / target.tiles;
+    if (lists.list[0].starts == nullptr)
+        return launch_kernel<merge_dense<T, Out, Capacity, false>>(blocks, kThreads, arguments,
+                                                                   stream);
+    return launch_kernel<merge_dense<T, Out, Capacity, true>>(blocks, kThreads, arguments, stream);
 }
 
 template <typename T, typename Out>

@@ -16,6 +16,7 @@ size_t scratch_bytes(size_t count, uint32_t k, size_t, trib_dtype dtype)
 
 const struct tri_sparse_kernels tri_sparse_kernels_cuda = {
     scratch_bytes,
+    tri_cuda_sparse_sign,
     tri_cuda_sparse_accumulate,
     tri_cuda_sparse_accumulate_clipped,
     tri_cuda_sparse_select,
@@ -31,6 +32,7 @@ const struct tri_sparse_kernels tri_sparse_kernels_cuda = {
     tri_cuda_sparse_radix_partition,
     tri_cuda_sparse_lower_bound,
     tri_cuda_sparse_index_histogram,
+    tri_cuda_sparse_find_starts,
     tri_cuda_sparse_merge,
     tri_cuda_sparse_merge_dense,
     tri_cuda_sparse_write_entries,

@@ -75,7 +75,7 @@ static trib_sparse_options sparse_options(uint64_t k)
 {
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
     options.algorithm = "topka";
-    options.flags = TRIB_SPARSE_USE_K;
+    options.flags = TRIB_SPARSE_USE_K | TRIB_SPARSE_ENTRIES; /* all of its memory is its own */
     options.k = k;
     return options;
 }

@@ -181,7 +181,8 @@ static void make_backend(void)
 {
     transport_ops = *tri_backend_host.transport;
     transport_ops.collective = collective;
-    transport_ops.collective_list = NULL; /* which would go around the pipes */
+    transport_ops.collective_list = NULL; /* which would go around the pipes, as would */
+    transport_ops.symmetric = NULL;       /* packets that are read where they were made */
     backend = tri_backend_host;
     backend.name = "pipes";
     backend.transport = &transport_ops;

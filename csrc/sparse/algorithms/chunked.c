@@ -11,7 +11,8 @@
  *
  *   1. acc = gradient + residual; the K largest of each chunk are chosen into this rank's packet:
  *      header, then 16-bit indices within the chunk, then values; K slots per chunk.
- *   2. One allgather of the packets.
+ *   2. One allgather of the packets, or of the headers alone where the ranks reach each other's memory
+ *      (gather.h).
  *   3. The result is the sum of all ranks' entries, in rank order.
  *   4. The decision, by the headers and the result.
  *   5. The residual loses what was chosen (in separate mode in step 1 already).
@@ -31,12 +32,12 @@
  * Different from the papers in that no transform (DCT) comes before the selection, values are not
  * quantised to fewer than 16 bits, and nothing is lost: an entry leaves the residual only by a call
  * that applies it on every rank. */
-#include "csrc/sparse/link.h"
+#include "csrc/sparse/gather.h"
 
 enum { VALUE_ALIGN = 16, PACKET_ALIGN = 64 };
 
 struct chunked {
-    char *packets; /* one per rank */
+    struct tri_gathering packets;
     struct tri_entries
         lists[TRI_MAX_LISTS];  /* unpacked: this rank's, or all for a result of entries */
     struct tri_entries merged; /* only then */
@@ -96,25 +97,26 @@ static size_t packet_bytes(const struct tri_sparse_params *params)
     return (end + PACKET_ALIGN - 1) / PACKET_ALIGN * PACKET_ALIGN;
 }
 
+/* The merge makes a chunk of up to so many elements in one piece, and so reads its slots once. */
+static bool is_near(const struct tri_sparse_params *params)
+{
+    return params->chunk <= TRI_STRETCH && tri_gathers_near(params, packet_bytes(params));
+}
+
 static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct chunked *chunked = own;
-    chunked->packets = tri_arena_take(arena, (size_t)params->size * packet_bytes(params));
+    chunked->packets = tri_arena_gathering(arena, params, packet_bytes(params), is_near(params), 0);
     for (int32_t rank = 0; rank < params->size; rank++)
         if (params->entries || rank == params->rank)
             chunked->lists[rank] = tri_arena_entries(arena, most(params), params->wire);
     chunked->merged = tri_arena_entries(arena, params->entries ? capacity(params) : 0, params->acc);
 }
 
-static char *packet(const struct tri_run *run, const struct chunked *chunked, int32_t rank)
-{
-    return chunked->packets + (size_t)rank * packet_bytes(run->params);
-}
-
 static struct tri_chunks chunks_of(const struct tri_run *run, const struct chunked *chunked,
                                    int32_t rank)
 {
-    char *data = packet(run, chunked, rank);
+    char *data = tri_gathered(run, &chunked->packets, rank);
     return (struct tri_chunks){
         .index = (uint16_t *)(void *)(data + sizeof(struct tri_header)),
         .value = data + value_offset(run->params),
@@ -128,7 +130,7 @@ static trib_status choose(struct tri_run *run, const struct chunked *chunked)
 {
     const int32_t rank = run->params->rank;
     const struct tri_chunks own = chunks_of(run, chunked, rank);
-    struct tri_header *header = (struct tri_header *)(void *)packet(run, chunked, rank);
+    struct tri_header *header = (struct tri_header *)(void *)chunked->packets.own;
     TRI_TRY(tri_run_sign(run, header));
     TRI_TRY(tri_run_make_velocity(run));
     return run->kernels->chunk_select(&run->acc, !run->params->in_place, tri_run_clears(run), &own,
@@ -139,8 +141,7 @@ static trib_status exchange(struct tri_run *run, const struct chunked *chunked)
 {
     const size_t payload =
         slots(run->params) * (sizeof(uint16_t) + trib_dtype_size(run->params->wire));
-    return tri_link_allgather(run, packet(run, chunked, run->params->rank), chunked->packets,
-                              packet_bytes(run->params), payload);
+    return tri_gather(run, &chunked->packets, payload);
 }
 
 static trib_status unpack(struct tri_run *run, const struct chunked *chunked, int32_t rank)
@@ -153,7 +154,8 @@ static trib_status unpack(struct tri_run *run, const struct chunked *chunked, in
 static trib_status decide(struct tri_run *run, const struct chunked *chunked)
 {
     const struct tri_entries *own = &chunked->lists[run->params->rank];
-    TRI_TRY(tri_run_decide(run, chunked->packets, packet_bytes(run->params), UINT32_MAX));
+    TRI_TRY(tri_gather_decide(run, &chunked->packets, UINT32_MAX));
+    TRI_TRY(tri_gather_end(run, &chunked->packets));
     return tri_run_apply(run, own, tri_run_clears(run));
 }
 

@@ -10,7 +10,8 @@
  *
  *   1. acc = gradient + residual; the k largest of acc are chosen straight into this rank's packet,
  *      behind its header.
- *   2. One allgather of the packets.
+ *   2. One allgather of the packets, or of the headers alone where the ranks reach each other's memory
+ *      (gather.h).
  *   3. The result is the sum of the P lists, in rank order.
  *   4. The decision, by the headers and the result.
  *   5. The residual loses what was chosen; in separate mode in step 1 already, because acc becomes
@@ -30,10 +31,10 @@
  *  - indices are of 64 bits, or floats, on the wire. Here of 32 bits, beside values of 32 or 16;
  *  - values are scattered by atomics or in the order of arrival. Here the order is that of the
  *    ranks. */
-#include "csrc/sparse/link.h"
+#include "csrc/sparse/gather.h"
 
 struct topka {
-    struct tri_packet packets; /* one per rank */
+    struct tri_gathering packets;
     struct tri_entries merged; /* where the result is entries */
 };
 
@@ -52,46 +53,69 @@ static size_t capacity(const struct tri_sparse_params *params)
     return entries(params) < params->count ? entries(params) : params->count;
 }
 
+static size_t bytes_of(const struct tri_sparse_params *params)
+{
+    return tri_packet_bytes(params->k, params->wire);
+}
+
+static bool is_near(const struct tri_sparse_params *params)
+{
+    return tri_gathers_near(params, bytes_of(params));
+}
+
 static void lay_out(void *own, struct tri_arena *arena, const struct tri_sparse_params *params)
 {
     struct topka *topka = own;
     const bool merges = params->entries && params->size > 1;
-    topka->packets = tri_arena_packets(arena, (size_t)params->size, params->k, params->wire);
+    topka->packets = tri_arena_gathering(arena, params, bytes_of(params), is_near(params),
+                                         tri_starts(params->count) * sizeof(uint32_t));
     topka->merged = tri_arena_entries(arena, merges ? capacity(params) : 0, params->acc);
 }
 
-/* Every rank's packet to all, in place: the packets are in rank order. */
-static trib_status exchange(struct tri_run *run, const struct topka *topka)
+/* The packet of a rank as this one reads it. Its starts lie behind its entries. */
+static struct tri_packet packet_of(const struct tri_run *run, const struct topka *topka,
+                                   int32_t rank)
 {
-    const struct tri_packet *packets = &topka->packets;
-    const size_t bytes = tri_packet_bytes(packets->capacity, packets->dtype);
-    const size_t payload = tri_entries_bytes(packets->capacity, packets->dtype);
-    const struct tri_header *own = tri_packet_header(packets, (size_t)run->params->rank);
-    return tri_link_allgather(run, own, tri_packet_header(packets, 0), bytes, payload);
+    return (struct tri_packet){.data = tri_gathered(run, &topka->packets, rank),
+                               .capacity = run->params->k,
+                               .dtype = run->params->wire};
 }
 
-static trib_status decide(struct tri_run *run, const struct topka *topka,
+static struct tri_entries entries_of(const struct tri_run *run, const struct topka *topka,
+                                     int32_t rank)
+{
+    const struct tri_packet packet = packet_of(run, topka, rank);
+    const size_t bytes = bytes_of(run->params);
+    struct tri_entries entries = tri_packet_entries(&packet, 0);
+    if (is_near(run->params))
+        entries.starts = (uint32_t *)(void *)(packet.data + bytes);
+    return entries;
+}
+
+static trib_status choose(struct tri_run *run, const struct topka *topka,
                           const struct tri_entries *chosen)
 {
-    const struct tri_packet *packets = &topka->packets;
-    TRI_TRY(tri_run_decide(run, tri_packet_header(packets, 0),
-                           tri_packet_bytes(packets->capacity, packets->dtype), packets->capacity));
-    return tri_run_apply(run, chosen, tri_run_clears(run));
+    const struct tri_packet packet = packet_of(run, topka, run->params->rank);
+    TRI_TRY(tri_run_select(run, tri_packet_header(&packet, 0), chosen, tri_run_clears(run)));
+    return chosen->starts == NULL
+               ? TRIB_OK
+               : run->kernels->find_starts(chosen, run->params->count, run->stream);
 }
 
 static trib_status topka_run(struct tri_run *run, void *own)
 {
     const struct topka *topka = own;
-    const size_t rank = (size_t)run->params->rank;
-    const struct tri_entries chosen = tri_packet_entries(&topka->packets, rank);
+    const struct tri_sparse_params *params = run->params;
     struct tri_entries lists[TRI_MAX_LISTS];
-    for (int32_t i = 0; i < run->params->size; i++)
-        lists[i] = tri_packet_entries(&topka->packets, (size_t)i);
-    TRI_TRY(tri_run_select(run, tri_packet_header(&topka->packets, rank), &chosen,
-                           tri_run_clears(run)));
-    TRI_TRY(exchange(run, topka));
-    TRI_TRY(tri_run_result(run, lists, run->params->size, &topka->merged));
-    return decide(run, topka, &chosen);
+    for (int32_t i = 0; i < params->size; i++)
+        lists[i] = entries_of(run, topka, i);
+    const struct tri_entries *chosen = &lists[params->rank];
+    TRI_TRY(choose(run, topka, chosen));
+    TRI_TRY(tri_gather(run, &topka->packets, tri_entries_bytes(params->k, params->wire)));
+    TRI_TRY(tri_run_result(run, lists, params->size, &topka->merged));
+    TRI_TRY(tri_gather_decide(run, &topka->packets, params->k));
+    TRI_TRY(tri_gather_end(run, &topka->packets));
+    return tri_run_apply(run, chosen, tri_run_clears(run));
 }
 
 const struct tri_algorithm tri_sparse_topka = {

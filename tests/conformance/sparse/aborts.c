@@ -7,21 +7,33 @@
 
 #include "tests/conformance/sparse/sparse.h"
 
-enum { CALLS = 12, COUNT = 3000, WIDTH = 2 * COUNT };
+enum { CALLS = 12 };
 
-struct aborted {
+/* What is to be aborted. */
+struct kind {
     const char *algorithm;
+    size_t count;
+    double density;
     double momentum; /* above 0: there are residual and velocity, and history is of both */
     bool in_place;   /* the accumulator is the caller's, or with momentum the velocity */
+};
+
+struct aborted {
+    struct kind kind;
     struct team team;
     trib_sparse *states[TEAM_MAX];
     void *data[TEAM_MAX], *result[TEAM_MAX];
-    float *history[TEAM_MAX]; /* (CALLS + 1) * WIDTH: what lasts, after each call */
+    float *history[TEAM_MAX]; /* (CALLS + 1) * width_of: what lasts, after each call */
     trib_abort *handle;
     _Atomic int arrived;
     int turn;    /* how long the aborter waits */
     int missing; /* a rank that makes no calls; -1: none */
 };
+
+static size_t width_of(const struct aborted *aborted)
+{
+    return 2 * aborted->kind.count;
+}
 
 static void *need(size_t n, size_t size)
 {
@@ -37,21 +49,24 @@ static bool open_state(struct aborted *aborted, int rank, int size)
 {
     trib_device *device = aborted->team.devices[rank];
     trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
-    options.algorithm = aborted->algorithm;
+    options.algorithm = aborted->kind.algorithm;
     options.hosts = sparse_hosts_uneven;
-    options.density = 0.02;
-    options.momentum = aborted->momentum;
-    options.flags = aborted->in_place ? TRIB_SPARSE_IN_PLACE : 0;
-    float start[COUNT];
-    for (size_t i = 0; i < COUNT; i++)
-        start[i] = (float)sparse_input(SPARSE_SPREAD, 5, 0, rank, size, i, COUNT);
-    return CHECK_OK(trib_device_alloc(&aborted->data[rank], device, COUNT * sizeof(float))) &&
-           CHECK_OK(trib_device_alloc(&aborted->result[rank], device, COUNT * sizeof(float))) &&
-           CHECK_OK(trib_device_copy(device, aborted->data[rank], start, COUNT * sizeof(float),
-                                     aborted->team.streams[rank])) &&
-           CHECK_OK(trib_stream_wait(device, aborted->team.streams[rank])) &&
-           CHECK_OK(trib_sparse_create(&aborted->states[rank], aborted->team.comms[rank], COUNT,
-                                       TRIB_F32, &options));
+    options.density = aborted->kind.density;
+    options.momentum = aborted->kind.momentum;
+    options.flags = aborted->kind.in_place ? TRIB_SPARSE_IN_PLACE : 0;
+    const size_t count = aborted->kind.count, bytes = count * sizeof(float);
+    float *start = need(count, sizeof *start);
+    for (size_t i = 0; i < count; i++)
+        start[i] = (float)sparse_input(SPARSE_SPREAD, 5, 0, rank, size, i, count);
+    const bool open = CHECK_OK(trib_device_alloc(&aborted->data[rank], device, bytes)) &&
+                      CHECK_OK(trib_device_alloc(&aborted->result[rank], device, bytes)) &&
+                      CHECK_OK(trib_device_copy(device, aborted->data[rank], start, bytes,
+                                                aborted->team.streams[rank])) &&
+                      CHECK_OK(trib_stream_wait(device, aborted->team.streams[rank])) &&
+                      CHECK_OK(trib_sparse_create(&aborted->states[rank], aborted->team.comms[rank],
+                                                  count, TRIB_F32, &options));
+    free(start);
+    return open;
 }
 
 static void close_state(struct aborted *aborted, int rank)
@@ -68,7 +83,8 @@ static void save_in_place(const struct aborted *aborted, int rank, float *out)
 {
     trib_device *device = aborted->team.devices[rank];
     trib_stream stream = aborted->team.streams[rank];
-    CHECK_OK(trib_device_copy(device, out, aborted->data[rank], COUNT * sizeof(float), stream));
+    CHECK_OK(trib_device_copy(device, out, aborted->data[rank], aborted->kind.count * sizeof(float),
+                              stream));
     CHECK_OK(trib_stream_wait(device, stream));
 }
 
@@ -76,12 +92,14 @@ static void save_in_place(const struct aborted *aborted, int rank, float *out)
 static void save_state(const struct aborted *aborted, int rank, float *out)
 {
     trib_sparse *state = aborted->states[rank];
-    double *numbers = need(WIDTH, sizeof *numbers);
+    double *numbers = need(width_of(aborted), sizeof *numbers);
     char *snapshot = need((size_t)trib_sparse_export_bytes(state), 1);
-    CHECK(sparse_residual(state, COUNT, TRIB_F32, aborted->team.streams[rank], snapshot, numbers));
-    if (!aborted->in_place)
-        sparse_velocity(state, COUNT, TRIB_F32, snapshot, numbers + COUNT);
-    for (size_t i = 0; i < WIDTH; i++)
+    CHECK(sparse_residual(state, aborted->kind.count, TRIB_F32, aborted->team.streams[rank],
+                          snapshot, numbers));
+    if (!aborted->kind.in_place)
+        sparse_velocity(state, aborted->kind.count, TRIB_F32, snapshot,
+                        numbers + aborted->kind.count);
+    for (size_t i = 0; i < width_of(aborted); i++)
         out[i] = (float)numbers[i];
     free(numbers);
     free(snapshot);
@@ -90,10 +108,10 @@ static void save_state(const struct aborted *aborted, int rank, float *out)
 /* What lasts: the accumulator; with momentum residual and velocity. Waits. */
 static void save(const struct aborted *aborted, int rank, float *out)
 {
-    if (aborted->momentum != 0)
+    if (aborted->kind.momentum != 0)
         save_state(aborted, rank, out);
-    if (aborted->in_place)
-        save_in_place(aborted, rank, aborted->momentum != 0 ? out + COUNT : out);
+    if (aborted->kind.in_place)
+        save_in_place(aborted, rank, aborted->kind.momentum != 0 ? out + aborted->kind.count : out);
 }
 
 /* A call multiplies a velocity in place by the momentum once, but for elements that were sent. These
@@ -102,9 +120,9 @@ static void check_multiplied(const struct aborted *aborted, size_t call, const f
                              const float *now)
 {
     size_t left = 0, wrong = 0;
-    for (size_t i = COUNT; i < WIDTH; i++) {
+    for (size_t i = aborted->kind.count; i < width_of(aborted); i++) {
         left += now[i] != 0;
-        wrong += now[i] != 0 && now[i] != (float)aborted->momentum * before[i];
+        wrong += now[i] != 0 && now[i] != (float)aborted->kind.momentum * before[i];
     }
     CHECK_MSG(wrong == 0, "call %zu: %zu of %zu elements were not multiplied once", call, wrong,
               left);
@@ -122,23 +140,24 @@ static void record_rank(int rank, int size, void *argument)
     for (size_t i = 1; i <= CALLS; i++) {
         CHECK_OK(trib_sparse_allreduce(aborted->states[rank], aborted->data[rank],
                                        aborted->result[rank], stream));
-        float *now = aborted->history[rank] + i * WIDTH;
+        float *now = aborted->history[rank] + i * width_of(aborted);
         save(aborted, rank, now);
-        if (aborted->in_place && aborted->momentum != 0)
-            check_multiplied(aborted, i, now - WIDTH, now);
+        if (aborted->kind.in_place && aborted->kind.momentum != 0)
+            check_multiplied(aborted, i, now - width_of(aborted), now);
     }
     close_state(aborted, rank);
 }
 
 static void look(struct aborted *aborted, int rank)
 {
-    float *found = need(WIDTH, sizeof *found);
+    float *found = need(width_of(aborted), sizeof *found);
     trib_sparse_statistics statistics = TRIB_SPARSE_STATISTICS_INIT;
     CHECK_OK(trib_sparse_statistics_get(&statistics, aborted->states[rank]));
     save(aborted, rank, found);
     if (CHECK(statistics.calls_applied <= CALLS))
-        CHECK_MSG(memcmp(found, aborted->history[rank] + statistics.calls_applied * WIDTH,
-                         WIDTH * sizeof(float)) == 0,
+        CHECK_MSG(memcmp(found,
+                         aborted->history[rank] + statistics.calls_applied * width_of(aborted),
+                         width_of(aborted) * sizeof(float)) == 0,
                   "rank %d: the accumulator, or residual and velocity, is not as after %llu calls",
                   rank, (unsigned long long)statistics.calls_applied);
     CHECK_STATUS(trib_sparse_status(aborted->states[rank]), TRIB_ERR_ABORTED);
@@ -190,18 +209,16 @@ static int turns_of(const struct sparse_session *session)
     return session->depth == SPARSE_WHOLE && !slow ? 12 : 4;
 }
 
-static void one_algorithm(struct sparse_session *session, const char *algorithm, double momentum,
-                          bool in_place)
+static void one_kind(struct sparse_session *session, struct kind kind)
 {
     const int size = session->team.size, turns = turns_of(session);
     struct aborted *aborted = need(1, sizeof *aborted);
-    aborted->algorithm = algorithm;
-    aborted->momentum = momentum;
-    aborted->in_place = in_place;
-    check_begin("%s, %d ranks: %s%s%s, aborts", session->team.backend, size, algorithm,
-                momentum == 0 ? "" : ", momentum", in_place ? ", in place" : "");
+    aborted->kind = kind;
+    check_begin("%s, %d ranks: %s of %zu%s%s, aborts", session->team.backend, size, kind.algorithm,
+                kind.count, kind.momentum == 0 ? "" : ", momentum",
+                kind.in_place ? ", in place" : "");
     for (int rank = 0; rank < size; rank++)
-        aborted->history[rank] = need((CALLS + 1) * WIDTH, sizeof(float));
+        aborted->history[rank] = need((CALLS + 1) * width_of(aborted), sizeof(float));
     bool good = team_prepare(&aborted->team, session->team.backend, size) &&
                 team_open(&aborted->team, NULL);
     if (good)
@@ -230,8 +247,11 @@ void sparse_aborts(struct sparse_session *session)
     for (int i = 0; sparse_algorithms[i] != NULL; i++) {
         if (session->depth != SPARSE_WHOLE && (i + session->team.size) % 3 != 0)
             continue;
-        one_algorithm(session, sparse_algorithms[i], 0, true);
-        one_algorithm(session, sparse_algorithms[i], 0.5, false);
-        one_algorithm(session, sparse_algorithms[i], 0.5, true);
+        one_kind(session, (struct kind){sparse_algorithms[i], 3000, 0.02, 0, true});
+        one_kind(session, (struct kind){sparse_algorithms[i], 3000, 0.02, 0.5, false});
+        one_kind(session, (struct kind){sparse_algorithms[i], 3000, 0.02, 0.5, true});
     }
+    /* Packets that GPUs read where they were made. */
+    one_kind(session, (struct kind){"topka", 160000, 0.6, 0, true});
+    one_kind(session, (struct kind){"chunked", 160000, 0.6, 0.5, false});
 }

@@ -278,6 +278,27 @@ void sparse_variants(struct sparse_session *session)
         }
 }
 
+/* Packets so large that GPUs read them where they were made. */
+static void near(struct sparse_session *session)
+{
+    static const struct sparse_plan plans[] = {
+        {.algorithm = "topka"},
+        {.algorithm = "topka", .flags = TRIB_SPARSE_IN_PLACE, .input = SPARSE_BAD},
+        {.algorithm = "topka", .wire = TRIB_BF16, .input = SPARSE_FINE},
+        {.algorithm = "topka", .dtype = TRIB_F64, .momentum = 0.5},
+        {.algorithm = "topka", .dtype = TRIB_F16, .input = SPARSE_OVERFLOW},
+        {.algorithm = "topka", .flags = TRIB_SPARSE_ENTRIES},
+        {.algorithm = "chunked", .chunk = 4096},
+        {.algorithm = "chunked", .chunk = 16384, .flags = TRIB_SPARSE_IN_PLACE},
+        {.algorithm = "chunked", .chunk = 64, .wire = TRIB_BF16, .input = SPARSE_BAD}};
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        struct sparse_plan plan = plans[i];
+        plan.count = 200003;
+        plan.k = 140000;
+        sparse_case(session, &plan, 4);
+    }
+}
+
 /* -------------------------------------------------------------------------------------- suite */
 
 /* The parts of the suite, and with which numbers of ranks and how deep they are made. */
@@ -290,6 +311,7 @@ static const struct part {
              {"inputs", sparse_inputs, SPARSE_QUICK, 1, TEAM_MAX},
              {"sizes", sparse_sizes, SPARSE_QUICK, 1, TEAM_MAX},
              {"variants", sparse_variants, SPARSE_QUICK, 1, TEAM_MAX},
+             {"near", near, SPARSE_QUICK, 2, 4},
              {"again", again, SPARSE_QUICK, 1, TEAM_MAX},
              {"changes", sparse_changes, SPARSE_QUICK, 1, TEAM_MAX},
              {"sharing", sparse_sharing, SPARSE_QUICK, 1, TEAM_MAX},

@@ -147,22 +147,31 @@ static struct words of_chunked(const struct sparse_reference *reference)
 
 /* ---- hier: shards inside the hosts, packets between them, and what has come to their ranks */
 
-/* The rank that brings `packet`, of another host, to the host of `rank`: its ranks take turns. */
-static int bringer(const struct sparse_reference *reference, int rank, int packet)
+/* All ranks, host after host. */
+static void by_host(const struct sparse_reference *reference, int *order)
 {
-    int turn = 0, mates[TEAM_MAX], n = 0;
     bool counted[TEAM_MAX] = {false};
+    int n = 0;
     for (int first = 0; first < reference->size; first++)
-        for (int other = first; other < reference->size; other++) { /* host after host */
-            if (counted[other] || !sparse_reference_together(reference, first, other))
-                continue;
-            counted[other] = true;
-            if (sparse_reference_together(reference, rank, other))
-                mates[n++] = other;
-            else
-                turn += !counted[packet];
-        }
-    return mates[turn % n];
+        for (int other = first; other < reference->size; other++)
+            if (!counted[other] && sparse_reference_together(reference, first, other)) {
+                counted[other] = true;
+                order[n++] = other;
+            }
+}
+
+/* The ranks that bring the packets of other hosts to the host of `rank`, whose ranks take turns. */
+static void find_bringers(const struct sparse_reference *reference, int rank, int *bringer)
+{
+    int order[TEAM_MAX], mates[TEAM_MAX], n = 0, turn = 0;
+    by_host(reference, order);
+    for (int i = 0; i < reference->size; i++)
+        if (sparse_reference_together(reference, rank, order[i]))
+            mates[n++] = order[i];
+    for (int i = 0; i < reference->size; i++) {
+        const bool mate = sparse_reference_together(reference, rank, order[i]);
+        bringer[order[i]] = mate ? -1 : mates[turn++ % n];
+    }
 }
 
 static uint64_t packet_bytes(const struct sparse_reference *reference, uint64_t k)
@@ -173,31 +182,27 @@ static uint64_t packet_bytes(const struct sparse_reference *reference, uint64_t 
 
 /* Words of what `rank` brings: packets side by side are one message where the first ones fill their
  * places. They come host after host, as turns do. */
-static double brought(const struct sparse_reference *reference, int rank)
+static double brought(const struct sparse_reference *reference, int rank, const int *bringer)
 {
     uint64_t entries = sparse_reference_shard(reference, rank).k, largest = 0, last = entries;
+    int order[TEAM_MAX];
     double words = 0;
+    by_host(reference, order);
     for (int other = 0; other < reference->size; other++) {
         const uint64_t k = sparse_reference_shard(reference, other).k;
         largest = k > largest ? k : largest;
     }
-    for (int first = 0; first < reference->size; first++)
-        for (int other = first; other < reference->size; other++) {
-            bool before = false;
-            for (int r = 0; r < first; r++)
-                before |= sparse_reference_together(reference, r, other);
-            if (before || !sparse_reference_together(reference, first, other) ||
-                sparse_reference_together(reference, rank, other) ||
-                bringer(reference, rank, other) != rank)
-                continue;
-            const uint64_t k = sparse_reference_shard(reference, other).k;
-            if (packet_bytes(reference, last) != packet_bytes(reference, largest)) {
-                words += list(reference, entries);
-                entries = 0;
-            }
-            entries += k;
-            last = k;
+    for (int i = 0; i < reference->size; i++) {
+        const uint64_t k = sparse_reference_shard(reference, order[i]).k;
+        if (bringer[order[i]] != rank)
+            continue;
+        if (packet_bytes(reference, last) != packet_bytes(reference, largest)) {
+            words += list(reference, entries);
+            entries = 0;
         }
+        entries += k;
+        last = k;
+    }
     return words + list(reference, entries);
 }
 
@@ -205,17 +210,21 @@ static struct words of_hier(const struct sparse_reference *reference, int rank)
 {
     const struct sparse_shard own = sparse_reference_shard(reference, rank);
     struct words words = {0, 0};
+    int here[TEAM_MAX], there[TEAM_MAX];
+    find_bringers(reference, rank, here);
+    const double mine = brought(reference, rank, here);
     for (int other = 0; other < reference->size; other++) {
         const struct sparse_shard shard = sparse_reference_shard(reference, other);
         if (other == rank)
             continue;
         if (sparse_reference_together(reference, rank, other)) {
-            words.sent += (double)shard.n * value(reference) + brought(reference, rank);
-            words.received += (double)own.n * value(reference) + brought(reference, other);
+            words.sent += (double)shard.n * value(reference) + mine;
+            words.received += (double)own.n * value(reference) + brought(reference, other, here);
             continue;
         }
-        words.sent += bringer(reference, other, rank) == other ? list(reference, own.k) : 0;
-        words.received += bringer(reference, rank, other) == rank ? list(reference, shard.k) : 0;
+        find_bringers(reference, other, there);
+        words.sent += there[rank] == other ? list(reference, own.k) : 0;
+        words.received += here[other] == rank ? list(reference, shard.k) : 0;
     }
     return words;
 }

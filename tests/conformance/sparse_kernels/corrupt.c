@@ -49,6 +49,7 @@ static const char *const damage_names[DAMAGES] = {"a count beyond the capacity",
 enum work {
     MERGE,
     MERGE_DENSE,
+    MERGE_STARTED, /* dense, by starts that say anything */
     WRITE_ENTRIES,
     RADIX_HISTOGRAM,
     COUNT_TIES,
@@ -56,6 +57,7 @@ enum work {
     PARTITION,
     LOWER_BOUND,
     INDEX_HISTOGRAM,
+    FIND_STARTS,
     INDEX_SELECT,
     UPDATE,
     UPDATE_AMONG,
@@ -65,9 +67,12 @@ enum work {
 };
 
 static const char *const work_names[WORKS] = {
-    "merge",      "merge_dense",     "write_entries", "radix_histogram", "count_ties",
-    "share_ties", "radix_partition", "lower_bound",   "index_histogram", "index_select",
-    "update",     "update among",    "chunk_unpack",  "chunk_merge"};
+    "merge",           "merge_dense",     "merge_dense by starts",
+    "write_entries",   "radix_histogram", "count_ties",
+    "share_ties",      "radix_partition", "lower_bound",
+    "index_histogram", "find_starts",     "index_select",
+    "update",          "update among",    "chunk_unpack",
+    "chunk_merge"};
 
 /* The arguments of any of them. */
 struct corrupt {
@@ -76,6 +81,7 @@ struct corrupt {
     struct sparse_list lists[LISTS], out, dropped;
     struct sparse_state state;
     size_t slots[LISTS], values[LISTS]; /* chunks */
+    size_t starts[LISTS];
     size_t cut, words, dense, overflow, decision;
     trib_dtype dtype, sums;
 };
@@ -88,12 +94,18 @@ static trib_status merges(const struct corrupt *c, const struct sparse_target *t
     const struct tri_result dense = {sparse_at(t->memory, c->dense), c->sums, 3,
                                      sparse_at(t->memory, c->overflow)};
     struct tri_entries lists[LISTS];
-    const struct tri_merge merge = {.lists = lists, .n = LISTS, .first = FIRST, .count = RANGE};
+    struct tri_merge merge = {.lists = lists, .n = LISTS, .first = FIRST, .count = RANGE};
     for (int l = 0; l < LISTS; l++)
         lists[l] = sparse_entries(&c->lists[l], t->memory);
+    if (c->work == MERGE_STARTED) {
+        merge.first = 0;
+        merge.count = COUNT;
+        for (int l = 0; l < LISTS; l++)
+            lists[l].starts = sparse_at(t->memory, c->starts[l]);
+    }
     if (c->work == MERGE)
         return t->kernels->merge(&merge, &out, t->scratch, t->stream);
-    if (c->work == MERGE_DENSE)
+    if (c->work != WRITE_ENTRIES)
         return t->kernels->merge_dense(&merge, &dense, t->scratch, t->stream);
     return t->kernels->write_entries(&lists[0], sparse_at(t->memory, c->out.index),
                                      sparse_at(t->memory, c->out.count), &dense, t->stream);
@@ -128,6 +140,11 @@ static trib_status places(const struct corrupt *c, const struct sparse_target *t
         return t->kernels->lower_bound(&list, bounds, 3, words, t->stream);
     if (c->work == INDEX_HISTOGRAM)
         return t->kernels->index_histogram(&list, COUNT / BINS, words, BINS, t->stream);
+    if (c->work == FIND_STARTS) {
+        struct tri_entries started = list;
+        started.starts = words;
+        return t->kernels->find_starts(&started, COUNT, t->stream);
+    }
     return t->kernels->index_select(&acc, &list, t->stream);
 }
 
@@ -167,10 +184,12 @@ static trib_status queue(const struct corrupt *c, const struct sparse_target *ta
     switch (c->work) {
     case MERGE:
     case MERGE_DENSE:
+    case MERGE_STARTED:
     case WRITE_ENTRIES:
         return merges(c, target);
     case LOWER_BOUND:
     case INDEX_HISTOGRAM:
+    case FIND_STARTS:
     case INDEX_SELECT:
         return places(c, target);
     case UPDATE:
@@ -240,6 +259,8 @@ static void check_counts(struct sparse_rig *rig, const void *argument)
         CHECK(sparse_word_get(found, c->dropped.count) <= c->dropped.capacity);
     for (int b = 0; c->work == LOWER_BOUND && b <= 3; b++)
         CHECK(sparse_word_get(found, c->words + 4 * (size_t)b) <= c->lists[0].capacity);
+    for (size_t s = 0; c->work == FIND_STARTS && s < tri_starts(COUNT); s++)
+        CHECK(sparse_word_get(found, c->words + 4 * s) <= c->lists[0].capacity);
 }
 
 /* -------------------------------------------------------------------------------------- damage */
@@ -300,6 +321,10 @@ static void place_all(struct sparse_rig *rig, struct corrupt *c, enum damage dam
     for (int l = 0; l < LISTS; l++) {
         c->lists[l] = sparse_list_place(rig, n, c->dtype, true);
         damage_list(rig, &c->lists[l], l == 1 ? DAMAGES : damage);
+        c->starts[l] = arena_place(&rig->arena, tri_starts(COUNT) * sizeof(uint32_t), 0);
+        for (size_t s = 0; s < tri_starts(COUNT); s++)
+            sparse_word_put(rig->arena.image, c->starts[l] + 4 * s,
+                            s % 2 == 0 ? (uint32_t)kernels_random() : UINT32_MAX - (uint32_t)s);
         c->slots[l] = arena_place(&rig->arena, slots * sizeof(uint16_t), 0);
         c->values[l] = arena_place(&rig->arena, slots * trib_dtype_size(c->dtype), 0);
         damage_slots(rig, c, l, damage, slots);
@@ -319,7 +344,7 @@ static void corrupt_case(struct sparse_rig *rig, enum work work, enum damage dam
 {
     /* The threads of a block add to one sum at once where an index occurs twice in a list, which
      * racecheck rightly reports. */
-    const bool adds = work == MERGE || work == MERGE_DENSE || work == CHUNK_MERGE;
+    const bool adds = work <= MERGE_STARTED || work == CHUNK_MERGE;
     if (adds && getenv("TRIB_TEST_RACECHECK") != NULL)
         return;
     const bool cut = work >= RADIX_HISTOGRAM && work <= PARTITION; /* of sums */

@@ -8,6 +8,7 @@
 
 struct deciding {
     size_t abort_flag, headers, stride, current, velocity, decision, outcome, overflow;
+    size_t packets; /* headers, side by side; or SPARSE_NONE */
     int32_t n;
     uint32_t signature, capacity;
     bool revokes;
@@ -16,6 +17,9 @@ struct deciding {
 static trib_status queue_decide(const struct sparse_target *target, const void *argument)
 {
     const struct deciding *c = argument;
+    const struct tri_header *packets[TRI_MAX_LISTS];
+    for (int32_t r = 0; r < c->n && c->packets != SPARSE_NONE; r++)
+        packets[r] = sparse_at(target->memory, c->packets + (size_t)r * sizeof *packets[r]);
     struct tri_decide decide = {
         .abort_flag = sparse_at(target->memory, c->abort_flag),
         .headers = sparse_at(target->memory, c->headers),
@@ -23,6 +27,7 @@ static trib_status queue_decide(const struct sparse_target *target, const void *
         .n = c->n,
         .signature = c->signature,
         .capacity = c->capacity,
+        .packets = c->packets == SPARSE_NONE ? NULL : packets,
         .current = sparse_at(target->memory, c->current),
         .velocity = sparse_at(target->memory, c->velocity),
         .revokes = c->revokes,
@@ -32,6 +37,7 @@ static trib_status queue_decide(const struct sparse_target *target, const void *
     };
     const trib_status status = target->kernels->decide(&decide, target->stream);
     memset(&decide, 0x5a, sizeof decide); /* the caller's again */
+    memset(packets, 0x5a, sizeof packets);
     return status;
 }
 
@@ -41,6 +47,12 @@ static struct tri_header get_header(const struct sparse_rig *rig, const struct d
     struct tri_header header;
     memcpy(&header, rig->arena.image + c->headers + (size_t)r * c->stride, sizeof header);
     return header;
+}
+
+/* In the packet of rank `r`. */
+static size_t calls_at(const struct deciding *c, int32_t r)
+{
+    return c->packets + (size_t)r * sizeof(struct tri_header) + offsetof(struct tri_header, calls);
 }
 
 static void expect_decide(struct sparse_rig *rig, const void *argument)
@@ -53,6 +65,9 @@ static void expect_decide(struct sparse_rig *rig, const void *argument)
     for (int32_t r = 0; r < c->n; r++)
         if (get_header(rig, c, r).nonfinite != 0)
             outcome = TRI_OUTCOME_NON_FINITE;
+    for (int32_t r = 0; r < c->n && c->packets != SPARSE_NONE; r++)
+        if (sparse_word_get(image, calls_at(c, r)) != get_header(rig, c, r).calls)
+            outcome = TRI_OUTCOME_ABORTED;
     for (int32_t r = 0; r < c->n; r++)
         if (get_header(rig, c, r).signature != c->signature ||
             get_header(rig, c, r).count > c->capacity)
@@ -98,6 +113,13 @@ static void decide_case(struct sparse_rig *rig, int32_t n, size_t stride, uint32
         header.nonfinite = r == infinite ? 1u << kernels_random() % 32 : 0;
         memcpy(rig->arena.image + c.headers + (size_t)r * stride, &header, sizeof header);
     }
+    c.packets = rig->calls % 4 == 0 || n > TRI_MAX_LISTS
+                    ? SPARSE_NONE
+                    : arena_place(&rig->arena, (size_t)n * sizeof(struct tri_header), 0);
+    const int32_t anew = rig->calls % 4 == 3 ? n - 1 : -1; /* its packet is of another call */
+    for (int32_t r = 0; r < n && c.packets != SPARSE_NONE; r++)
+        sparse_word_put(rig->arena.image, calls_at(&c, r),
+                        get_header(rig, &c, r).calls + (r == anew));
     c.current = in_place ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
     c.velocity = rig->calls % 5 < 2 ? SPARSE_NONE : sparse_word(rig, kernels_random() & 1);
     c.revokes = abort_flag != 0 && rig->calls % 2 == 0;
@@ -263,6 +285,40 @@ static void updates(struct sparse_rig *rig)
                 }
 }
 
+/* ----------------------------------------------------------------------------------------- sign */
+
+struct signing {
+    size_t header;
+    uint32_t signature;
+};
+
+static trib_status queue_sign(const struct sparse_target *target, const void *argument)
+{
+    const struct signing *s = argument;
+    return target->kernels->sign(sparse_at(target->memory, s->header), s->signature,
+                                 target->stream);
+}
+
+static void expect_sign(struct sparse_rig *rig, const void *argument)
+{
+    const struct signing *s = argument;
+    sparse_word_put(rig->arena.image, s->header + offsetof(struct tri_header, signature),
+                    s->signature);
+    const size_t calls = s->header + offsetof(struct tri_header, calls);
+    sparse_word_put(rig->arena.image, calls, sparse_word_get(rig->arena.image, calls) + 1);
+}
+
+static void sign_case(struct sparse_rig *rig)
+{
+    struct signing s = {.signature = 0xfedcba98u};
+    check_begin("%s sign", rig->arena.place->kernels->name);
+    arena_reset(&rig->arena);
+    s.header = arena_place(&rig->arena, sizeof(struct tri_header), 0);
+    const struct sparse_call call = {"sign", queue_sign, expect_sign, NULL, &s, 1, 0, 0, TRIB_F32};
+    sparse_run(rig, &call);
+    check_end();
+}
+
 /* --------------------------------------------------------------------------------------- record */
 
 struct recording {
@@ -361,6 +417,7 @@ void sparse_end_suite(struct sparse_rig *rig)
 {
     decisions(rig);
     updates(rig);
+    sign_case(rig);
     record_case(rig, false);
     record_case(rig, true);
 }

@@ -94,8 +94,11 @@ static void run_plain(struct plain *p, uint32_t k)
     const struct tri_sparse_kernels *kernels = place->kernels->sparse;
     const struct tri_accumulator acc = {
         .buffer = {p->acc, NULL}, .dtype = TRIB_F32, .decay = 1, .count = p->n};
-    const struct tri_entries out = {place->alloc(4), place->alloc(k * sizeof(uint32_t)),
-                                    place->alloc(k * sizeof(float)), k, TRIB_F32};
+    const struct tri_entries out = {.count = place->alloc(4),
+                                    .index = place->alloc(k * sizeof(uint32_t)),
+                                    .value = place->alloc(k * sizeof(float)),
+                                    .capacity = k,
+                                    .dtype = TRIB_F32};
     const struct tri_selection selection = {.count = p->n, .k = k};
     void *scratch = place->alloc(kernels->scratch_bytes(p->n, k, k, TRIB_F32));
     uint32_t count = 0, *index = malloc(k * sizeof *index);

@@ -186,10 +186,11 @@ static void dense_case(struct sparse_rig *rig, const struct merged *merged, trib
                         .divisor = divisor,
                         .overflow = SPARSE_NONE};
     const uint32_t entries = entries_of(merged);
-    check_begin("%s merge_dense %d lists, %s, %u of %zu from %zu, %s to %s / %g, overflow %d",
-                rig->arena.place->kernels->name, m.n, overlap_names[merged->overlap], entries,
-                m.count, m.first, trib_dtype_name(merged->dtype), trib_dtype_name(result), divisor,
-                overflow);
+    const bool starts = m.first == 0 && (entries + (uint32_t)m.n) % 3 != 0;
+    check_begin("%s merge_dense %d lists%s, %s, %u of %zu from %zu, %s to %s / %g, overflow %d",
+                rig->arena.place->kernels->name, m.n, starts ? " with starts" : "",
+                overlap_names[merged->overlap], entries, m.count, m.first,
+                trib_dtype_name(merged->dtype), trib_dtype_name(result), divisor, overflow);
     place_merging(rig, &m, entries, merged->dtype);
     const size_t size = trib_dtype_size(result);
     m.result = arena_place(&rig->arena, m.count * size, rig->calls % 4 * size);
@@ -198,6 +199,8 @@ static void dense_case(struct sparse_rig *rig, const struct merged *merged, trib
         m.overflow = sparse_word(rig, (uint32_t)overflow);
     fill_lists(rig, &m, merged->overlap, entries,
                rig->calls % 9 == 0 ? SPARSE_INFINITIES : SPARSE_GAUSS);
+    for (int32_t l = 0; l < m.n && starts; l++)
+        sparse_list_start(rig, &m.lists[l], m.count);
     run_merging(rig, &m);
     check_end();
 }

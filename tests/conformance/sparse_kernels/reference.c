@@ -133,7 +133,8 @@ size_t sparse_number(struct sparse_rig *rig, trib_dtype dtype, double value)
 struct sparse_list sparse_list_place(struct sparse_rig *rig, uint32_t capacity, trib_dtype dtype,
                                      bool counted)
 {
-    struct sparse_list list = {.capacity = capacity, .dtype = dtype, .count = SPARSE_NONE};
+    struct sparse_list list = {
+        .capacity = capacity, .dtype = dtype, .count = SPARSE_NONE, .starts = SPARSE_NONE};
     if (counted)
         list.count = sparse_word(rig, (uint32_t)kernels_random());
     list.index = arena_place(&rig->arena, capacity * sizeof(uint32_t), 0);
@@ -147,14 +148,42 @@ struct sparse_list sparse_list_place(struct sparse_rig *rig, uint32_t capacity, 
 
 struct tri_entries sparse_entries(const struct sparse_list *list, unsigned char *memory)
 {
-    return (struct tri_entries){sparse_at(memory, list->count), sparse_at(memory, list->index),
-                                sparse_at(memory, list->value), list->capacity, list->dtype};
+    return (struct tri_entries){sparse_at(memory, list->count),
+                                sparse_at(memory, list->index),
+                                sparse_at(memory, list->value),
+                                list->capacity,
+                                list->dtype,
+                                sparse_at(memory, list->starts)};
 }
 
 uint32_t sparse_list_count(const struct sparse_rig *rig, const struct sparse_list *list)
 {
     return list->count == SPARSE_NONE ? list->capacity
                                       : sparse_word_get(rig->arena.image, list->count);
+}
+
+uint32_t sparse_list_below(const struct sparse_rig *rig, const struct sparse_list *list,
+                           uint64_t bound)
+{
+    const uint32_t n = sparse_list_count(rig, list);
+    uint32_t below = 0;
+    for (uint32_t i = 0; i < n; i++)
+        below += sparse_list_index(rig, list, i) < bound;
+    return below;
+}
+
+void sparse_starts_put(struct sparse_rig *rig, const struct sparse_list *list, size_t range)
+{
+    for (size_t i = 0; i < tri_starts(range); i++)
+        sparse_word_put(rig->arena.image, list->starts + 4 * i,
+                        sparse_list_below(rig, list, TRI_STRETCH * (uint64_t)i));
+}
+
+void sparse_list_start(struct sparse_rig *rig, struct sparse_list *list, size_t range)
+{
+    list->starts = arena_place(&rig->arena, tri_starts(range) * sizeof(uint32_t), 0);
+    arena_name(&rig->arena, list->starts, "starts");
+    sparse_starts_put(rig, list, range);
 }
 
 uint32_t sparse_list_index(const struct sparse_rig *rig, const struct sparse_list *list, uint32_t i)

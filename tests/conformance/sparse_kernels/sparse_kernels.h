@@ -84,6 +84,7 @@ size_t sparse_number(struct sparse_rig *rig, trib_dtype dtype, double value);
 /* tri_entries by offsets. */
 struct sparse_list {
     size_t count, index, value; /* count may be SPARSE_NONE */
+    size_t starts;              /* or SPARSE_NONE */
     uint32_t capacity;
     trib_dtype dtype;
 };
@@ -92,6 +93,9 @@ struct sparse_list sparse_list_place(struct sparse_rig *rig, uint32_t capacity, 
                                      bool counted);
 struct tri_entries sparse_entries(const struct sparse_list *list, unsigned char *memory);
 uint32_t sparse_list_count(const struct sparse_rig *rig, const struct sparse_list *list);
+/* How many of its entries have an index below `bound`. */
+uint32_t sparse_list_below(const struct sparse_rig *rig, const struct sparse_list *list,
+                           uint64_t bound);
 uint32_t sparse_list_index(const struct sparse_rig *rig, const struct sparse_list *list,
                            uint32_t i);
 double sparse_list_value(const struct sparse_rig *rig, const struct sparse_list *list, uint32_t i);
@@ -99,6 +103,10 @@ void sparse_list_put(struct sparse_rig *rig, const struct sparse_list *list, uin
                      uint32_t index, double value);
 /* The list has n entries; nobody says what lies behind them. */
 void sparse_list_end(struct sparse_rig *rig, const struct sparse_list *list, uint32_t n);
+/* Its starts, of `range` elements, where it has room for them. */
+void sparse_starts_put(struct sparse_rig *rig, const struct sparse_list *list, size_t range);
+/* An input, once the list has its entries: room for starts, and they. */
+void sparse_list_start(struct sparse_rig *rig, struct sparse_list *list, size_t range);
 /* An input: n entries of random indices in [first, first + range), each `one_in`-th by chance or
  * fewer if the capacity ends, of values of `kind` (see sparse_fill). */
 void sparse_list_fill(struct sparse_rig *rig, const struct sparse_list *list, size_t first,

@@ -95,11 +95,15 @@ unsigned long push_allocated(void)
 static void set_up(void)
 {
     static struct tri_kernels kernels;
+    static struct tri_sparse_kernels sparse;
     trib_comm *comm = NULL;
     trib_id id;
     kernels = tri_kernels_cuda;
     kernels.forget = tri_kernels_cpu.forget;
-    kernels.sparse = tri_kernels_cpu.sparse;
+    sparse = *tri_kernels_cpu.sparse;
+    sparse.merge_dense = merge_nothing;
+    sparse.decide = decide_nothing;
+    kernels.sparse = &sparse;
     backend = tri_backend_nccl;
     backend.kernels = &kernels;
     CHECK_OK(trib_log_set(take_line, NULL, TRIB_LOG_INFO));
