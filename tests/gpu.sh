@@ -217,9 +217,10 @@ export PATH=$PATH:/usr/local/cuda/bin
 
 generator=()
 command -v ninja >/dev/null && generator=(-G Ninja)
+# Lines of the kernels, for the sanitizers and profilers of CUDA.
 try 60 configure cmake -S . -B $build "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
     -DTRIBUTARY_NCCL=ON -DTRIBUTARY_RUST=OFF "-DTRIBUTARY_SANITIZE=$sanitize" \
-    "-DCMAKE_CUDA_ARCHITECTURES=$architecture" || finish
+    "-DCMAKE_CUDA_ARCHITECTURES=$architecture" -DCMAKE_CUDA_FLAGS=-lineinfo || finish
 grep 'backend nccl' "$log"
 try 240 build cmake --build $build --parallel "$(nproc)" || finish
 

@@ -88,6 +88,8 @@ static void variants(const struct bad *bad)
     options.reserved = 1;
     refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
     options = (trib_call_options)TRIB_CALL_OPTIONS_INIT;
+    if (strcmp(bad->team.backend, "host") != 0)
+        return;
     options.variant = TRIB_VARIANT_NCCL;
     REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "nccl");
     options.variant = TRIB_VARIANT_WINDOW;

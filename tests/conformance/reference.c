@@ -45,7 +45,8 @@ static double half_value(uint16_t bits)
 {
     const int exponent = bits >> 10 & 31;
     const double fraction = (bits & 1023) / 1024.0;
-    double value = exponent == 0 ? ldexp(fraction, -14) : ldexp(1 + fraction, exponent - 15);
+    double value =
+        exponent == 0 ? 0x1p-14 * fraction : (1 + fraction) * (double)(1u << exponent) * 0x1p-15;
     if (exponent == 31)
         value = fraction == 0 ? INFINITY : NAN;
     return bits & 0x8000 ? -value : value;

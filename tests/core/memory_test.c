@@ -325,7 +325,9 @@ static void where_things_are(const struct team *team)
             "%s, which has 2 of the ranks\n",
             identity, rank, rank, (long)getpid(), host);
         has("sparse state 0 of rank %d of communicator %016" PRIx64 ": 40000 elements of f32, "
-            "topka, %" PRIu64 " bytes (%d of residuals, 0 of velocities, %" PRIu64 " of scratch)\n",
+            "topka, %" PRIu64 " bytes (%d of residuals, 0 of velocities, %" PRIu64
+            " of scratch, 0 that other "
+            "ranks read)\n",
             rank, identity, bytes, 2 * RESIDUAL, bytes - 2 * RESIDUAL - SCALARS);
         has(": the workspace of rank %d of communicator %016" PRIx64 ", device %d of host\n", rank,
             identity, rank);

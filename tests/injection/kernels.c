@@ -32,6 +32,9 @@ SPARSE(accumulate_clipped,
 SPARSE(select,
        (const struct tri_accumulator *acc, const struct tri_selection *selection, const struct tri_entries *out, void *scratch, trib_stream stream),
        (acc, selection, out, scratch, stream))
+SPARSE(sign,
+       (struct tri_header *header, uint32_t signature, trib_stream stream),
+       (header, signature, stream))
 SPARSE(index_select,
        (const struct tri_accumulator *acc, const struct tri_entries *entries, trib_stream stream),
        (acc, entries, stream))
@@ -68,6 +71,9 @@ SPARSE(lower_bound,
 SPARSE(index_histogram,
        (const struct tri_entries *entries, uint32_t width, uint32_t *bins, uint32_t nbins, trib_stream stream),
        (entries, width, bins, nbins, stream))
+SPARSE(find_starts,
+       (const struct tri_entries *entries, size_t count, trib_stream stream),
+       (entries, count, stream))
 SPARSE(merge,
        (const struct tri_merge *merge, const struct tri_entries *out, void *scratch, trib_stream stream),
        (merge, out, scratch, stream))
@@ -120,10 +126,11 @@ const struct tri_kernels *injection_kernels(void)
     static struct tri_kernels kernels;
     sparse = *real_sparse;
 #define PUT(member) sparse.member = sparse_##member
-    PUT(accumulate), PUT(accumulate_clipped), PUT(select), PUT(index_select), PUT(gauss), PUT(fit),
-        PUT(adjust_threshold);
+    PUT(sign), PUT(accumulate), PUT(accumulate_clipped), PUT(select), PUT(index_select), PUT(gauss),
+        PUT(fit), PUT(adjust_threshold);
     PUT(radix_init), PUT(radix_histogram), PUT(radix_refine), PUT(count_ties), PUT(share_ties);
-    PUT(radix_partition), PUT(lower_bound), PUT(index_histogram), PUT(merge), PUT(merge_dense);
+    PUT(radix_partition), PUT(lower_bound), PUT(index_histogram), PUT(find_starts);
+    PUT(merge), PUT(merge_dense);
     PUT(write_entries), PUT(write_dense), PUT(decide), PUT(residual_update), PUT(decay);
     PUT(norm), PUT(residual), PUT(clear_result), PUT(record);
     PUT(chunk_select), PUT(chunk_unpack), PUT(chunk_merge);

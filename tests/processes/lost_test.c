@@ -432,12 +432,9 @@ static void end_quietly(int index, int n, void *killed)
 static void quiet(void)
 {
     for (int killed = 0; killed < 2; killed++) {
-        struct child_end ends[2];
         bool is_killed = killed != 0;
         check_begin("while nobody calls, a process %s", is_killed ? "is killed" : "aborts");
-        processes_run(ends, 2, MEMBER_DEADLINE_MS, end_quietly, &is_killed);
-        for (int i = 0; i < 2; i++)
-            CHECK(i == 1 && is_killed ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+        processes_check_killed(is_killed ? 1 : -1, 2, MEMBER_DEADLINE_MS, end_quietly, &is_killed);
         check_end();
     }
 }

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "tests/processes/place.h"
 
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,13 +49,19 @@ void processes_run(struct child_end *out, int n, int deadline_ms,
     arena = NULL;
 }
 
-void processes_check(int n, int deadline_ms, void (*body)(int index, int n, void *argument),
-                     void *argument)
+void processes_check_killed(int killed, int n, int deadline_ms,
+                            void (*body)(int index, int n, void *argument), void *argument)
 {
     struct child_end ends[CHILDREN_MAX];
     processes_run(ends, n, deadline_ms, body, argument);
     for (int i = 0; i < n; i++)
-        children_check(&ends[i], i);
+        CHECK(i == killed ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+}
+
+void processes_check(int n, int deadline_ms, void (*body)(int index, int n, void *argument),
+                     void *argument)
+{
+    processes_check_killed(-1, n, deadline_ms, body, argument);
 }
 
 pid_t processes_pid(int index)

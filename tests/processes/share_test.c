@@ -3,7 +3,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -394,14 +393,11 @@ static void lose(int index, int n, void *trial)
 
 static void one_is_killed(void)
 {
-    struct child_end ends[THREE];
     for (int step = SHARE_OFFER; step < SHARE_STEPS; step++)
         for (int who = 0; who < THREE; who += THREE - 1) {
             struct trial trial = {(enum share_step)step, SHARE_IS_KILLED, who};
             check_begin("rank %d is killed in %s", who, share_names[step]);
-            processes_run(ends, THREE, MEMBER_DEADLINE_MS, lose, &trial);
-            for (int i = 0; i < THREE; i++)
-                CHECK(i == who ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+            processes_check_killed(who, THREE, MEMBER_DEADLINE_MS, lose, &trial);
             check_end();
         }
 }

@@ -238,11 +238,8 @@ static void shrink_process(int index, int n, void *threads)
 
 static void shrink_after_kill(int processes, int threads)
 {
-    struct child_end ends[CHILDREN_MAX];
     check_begin("%d processes of %d ranks, of which one is killed", processes, threads);
-    processes_run(ends, processes, MEMBER_DEADLINE_MS, shrink_process, &threads);
-    for (int i = 0; i < processes; i++)
-        CHECK(i == 1 ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+    processes_check_killed(1, processes, MEMBER_DEADLINE_MS, shrink_process, &threads);
     check_end();
 }
 
@@ -369,7 +366,6 @@ static void shrink_without(int index, int n, void *killed)
 
 static void shrinks(void)
 {
-    struct child_end ends[CHILDREN_MAX];
     shrink_after_kill(2, 1);
     shrink_after_kill(2, 2);
     shrink_after_kill(3, 2);
@@ -388,9 +384,8 @@ static void shrinks(void)
     for (int killed = 0; killed < 2; killed++) {
         bool is_killed = killed != 0;
         check_begin("a rank that should go on %s", is_killed ? "is killed" : "closes");
-        processes_run(ends, 3, MEMBER_DEADLINE_MS, shrink_without, &is_killed);
-        for (int i = 0; i < 3; i++)
-            CHECK(i == 2 && is_killed ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+        processes_check_killed(is_killed ? 2 : -1, 3, MEMBER_DEADLINE_MS, shrink_without,
+                               &is_killed);
         check_end();
     }
 }

@@ -41,35 +41,40 @@ static bool allocate(const struct rank *r, struct symmetric *s)
     return true;
 }
 
-/* `count` elements from `at` on, apart or in place, eager or replayed twice; all of recv is looked at. */
+/* Elements from `range.at` on, apart, and half as many in place. */
+struct sums {
+    const struct symmetric *s;
+    struct range range;
+    trib_call_options options;
+};
+
+static void queue_sums(const struct rank *r, const void *calls)
+{
+    const struct sums *sums = calls;
+    const size_t at = sums->range.at, count = sums->range.count;
+    const uint32_t *send = sums->s->send + at;
+    uint32_t *recv = sums->s->recv + at;
+    CHECK_OK(trib_allreduce_with(r->comm, send, recv, count, TRIB_U32, TRIB_SUM, &sums->options,
+                                 r->stream));
+    CHECK_OK(trib_allreduce_with(r->comm, recv, recv, count / 2, TRIB_U32, TRIB_SUM, &sums->options,
+                                 r->stream));
+}
+
+/* Eager, or replayed twice; all of recv is looked at. */
 static bool sum_symmetric(const struct rank *r, const struct symmetric *s, const struct range *call,
                           trib_variant variant)
 {
     const size_t n = (size_t)LARGE + MOST;
-    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    struct sums sums = {s, *call, TRIB_CALL_OPTIONS_INIT};
     uint32_t *found = malloc(n * sizeof *found);
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    options.variant = variant;
+    sums.options.variant = variant;
     MUST(cudaMemsetAsync(s->recv, 0xa5, n * sizeof *found, r->stream));
     if (r->shared->captured)
-        MUST(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
-    CHECK_OK(trib_allreduce_with(r->comm, s->send + call->at, s->recv + call->at, call->count,
-                                 TRIB_U32, TRIB_SUM, &options, r->stream));
-    CHECK_OK(trib_allreduce_with(r->comm, s->recv + call->at, s->recv + call->at, call->count / 2,
-                                 TRIB_U32, TRIB_SUM, &options, r->stream));
-    if (r->shared->captured) {
-        MUST(cudaStreamEndCapture(r->stream, &graph));
-        MUST(cudaGraphInstantiate(&ready, graph, 0));
-        for (int i = 0; i < 2; i++)
-            MUST(cudaGraphLaunch(ready, r->stream));
-    }
+        replay(r, 2, queue_sums, &sums);
+    else
+        queue_sums(r, &sums);
     MUST(cudaMemcpyAsync(found, s->recv, n * sizeof *found, cudaMemcpyDeviceToHost, r->stream));
     bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
-    if (r->shared->captured) {
-        MUST(cudaGraphExecDestroy(ready));
-        MUST(cudaGraphDestroy(graph));
-    }
     for (size_t i = 0; i < n && good; i++) {
         const bool inside = i >= call->at && i < call->at + call->count;
         const uint32_t twice = i < call->at + call->count / 2 ? (uint32_t)r->size : 1;
@@ -98,36 +103,12 @@ static bool sum_plain(const struct rank *r, const struct symmetric *s)
     return good;
 }
 
-/* Microseconds of one of BURST calls of LARGE elements in place. */
-static double time_of(const struct rank *r, uint32_t *data, trib_variant variant)
-{
-    enum { BURST = 20 };
-    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
-    cudaEvent_t begin, end;
-    float ms = 0;
-    options.variant = variant;
-    MUST(cudaEventCreate(&begin));
-    MUST(cudaEventCreate(&end));
-    for (int i = -BURST; i < BURST; i++) { /* and as many before */
-        if (i == 0)
-            MUST(cudaEventRecord(begin, r->stream));
-        CHECK_OK(trib_allreduce_with(r->comm, data, data, LARGE, TRIB_F32, TRIB_SUM, &options,
-                                     r->stream));
-    }
-    MUST(cudaEventRecord(end, r->stream));
-    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
-    MUST(cudaEventElapsedTime(&ms, begin, end));
-    MUST(cudaEventDestroy(begin));
-    MUST(cudaEventDestroy(end));
-    return (double)ms * 1000 / BURST;
-}
-
 /* For people. */
 static void print_times(const struct rank *r, const struct symmetric *s)
 {
     MUST(cudaMemsetAsync(s->recv, 0, LARGE * sizeof *s->recv, r->stream));
-    const double symmetric = time_of(r, s->recv, TRIB_VARIANT_SYMMETRIC);
-    const double nccl = time_of(r, s->recv, TRIB_VARIANT_NCCL);
+    const double symmetric = time_sum(r->comm, r->stream, s->recv, TRIB_VARIANT_SYMMETRIC);
+    const double nccl = time_sum(r->comm, r->stream, s->recv, TRIB_VARIANT_NCCL);
     if (r->rank != 0)
         return;
     printf("  %d processes, %zu bytes in place: symmetric %.1f us, NCCL %.1f us\n", r->size,

@@ -7,6 +7,7 @@
 
 #include "tests/check.h"
 #include "tests/children.h"
+#include "tests/conformance/cuda_must.h"
 #include "tests/conformance/cuda_peers.h"
 
 uint32_t draw(uint64_t *state)
@@ -54,7 +55,9 @@ bool open_rank(struct rank *r, struct shared *shared, int index, int n)
     MUST(cudaMemcpyAsync(r->send, r->image, slot(r) * sizeof *r->send, cudaMemcpyHostToDevice,
                          r->stream));
     MUST(cudaStreamSynchronize(r->stream));
-    return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, NULL));
+    trib_options options = TRIB_OPTIONS_INIT;
+    options.flags = shared->flags;
+    return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, &options));
 }
 
 void close_rank(struct rank *r)
@@ -64,6 +67,45 @@ void close_rank(struct rank *r)
     MUST(cudaFree(r->recv));
     MUST(cudaStreamDestroy(r->stream));
     free(r->image);
+}
+
+void replay(const struct rank *r, int times, void (*queue)(const struct rank *r, const void *calls),
+            const void *calls)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    MUST(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
+    queue(r, calls);
+    MUST(cudaStreamEndCapture(r->stream, &graph));
+    MUST(cudaGraphInstantiate(&ready, graph, 0));
+    for (int i = 0; i < times; i++)
+        MUST(cudaGraphLaunch(ready, r->stream));
+    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    MUST(cudaGraphExecDestroy(ready));
+    MUST(cudaGraphDestroy(graph));
+}
+
+double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant variant)
+{
+    enum { BURST = 20 };
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    cudaEvent_t begin, end;
+    float ms = 0;
+    options.variant = variant;
+    MUST(cudaEventCreate(&begin));
+    MUST(cudaEventCreate(&end));
+    for (int i = -BURST; i < BURST; i++) { /* and as many before */
+        if (i == 0)
+            MUST(cudaEventRecord(begin, stream));
+        CHECK_OK(
+            trib_allreduce_with(comm, data, data, LARGE, TRIB_F32, TRIB_SUM, &options, stream));
+    }
+    MUST(cudaEventRecord(end, stream));
+    CHECK_OK(trib_comm_wait(comm, stream, PLENTY_MS));
+    MUST(cudaEventElapsedTime(&ms, begin, end));
+    MUST(cudaEventDestroy(begin));
+    MUST(cudaEventDestroy(end));
+    return (double)ms * 1000 / BURST;
 }
 
 static void look(int index, int n, void *argument)

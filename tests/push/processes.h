@@ -24,6 +24,7 @@ struct shared {
     int rounds;
     bool alone, captured; /* each sees its own GPU only; calls are captured, and replayed */
     bool reach;           /* the GPUs do */
+    uint32_t flags;       /* of the communicator's options */
     _Atomic int made, met;
 };
 
@@ -54,6 +55,13 @@ bool open_rank(struct rank *r, struct shared *shared, int index, int n);
 void close_rank(struct rank *r);
 /* Elements of a rank's send. */
 size_t slot(const struct rank *r);
+
+/* What `queue` queues on the rank's stream becomes a graph, which runs `times` times. Waits. */
+void replay(const struct rank *r, int times, void (*queue)(const struct rank *r, const void *calls),
+            const void *calls);
+
+/* Microseconds of a sum of LARGE f32 in place, one of many that are queued at once. Waits. */
+double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant variant);
 
 /* Asks in a child, because a process that has used CUDA may not fork. */
 struct machine look_at_machine(void);

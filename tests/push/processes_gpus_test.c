@@ -84,25 +84,11 @@ static bool is_served(const struct rank *r)
     return CHECK_OK(trib_comm_memory(&memory, r->comm)) && memory.peer_bytes > 0;
 }
 
-static void make_all(const struct rank *r, const struct call *calls)
+static void make_all(const struct rank *r, const void *argument)
 {
+    const struct call *calls = argument;
     for (size_t i = 0; i < CALLS; i++)
         CHECK_OK(make(r, &calls[i], r->recv + i * slot(r)));
-}
-
-static void replay_all(const struct rank *r, const struct call *calls)
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    MUST(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
-    make_all(r, calls);
-    MUST(cudaStreamEndCapture(r->stream, &graph));
-    MUST(cudaGraphInstantiate(&ready, graph, 0));
-    for (int i = 0; i < 3; i++)
-        MUST(cudaGraphLaunch(ready, r->stream));
-    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
-    MUST(cudaGraphExecDestroy(ready));
-    MUST(cudaGraphDestroy(graph));
 }
 
 /* One round; some ranks are late. */
@@ -116,7 +102,7 @@ static bool run_round(const struct rank *r, uint64_t *state, uint64_t *own)
     if (draw(own) % 4 == 0)
         (void)usleep(draw(own) % 3000);
     if (r->shared->captured)
-        replay_all(r, calls);
+        replay(r, 3, make_all, calls);
     else
         make_all(r, calls);
     MUST(cudaMemcpyAsync(r->image, r->recv, bytes, cudaMemcpyDeviceToHost, r->stream));

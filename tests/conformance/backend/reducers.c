@@ -224,27 +224,42 @@ static void run_backward(struct reducing *reducing, enum step step)
     }
 }
 
-/* Sums and averages over the ranks that were ready, the others counting as 0. */
+/* Gradient t, where some ranks were not ready, who count as 0. */
+static void expect_partial(struct reducing *reducing, enum step step, size_t t)
+{
+    const struct reference inputs = inputs_of(reducing, t);
+    const size_t count = reducing->counts[t], element = trib_dtype_size(reducing->dtypes[t]);
+    double *sums = calloc(count + 1, sizeof *sums);
+    void *input = calloc(count + 1, element);
+    if (sums == NULL || input == NULL)
+        abort();
+    for (int rank = 0; rank < reducing->size; rank++) {
+        if (!is_ready(step, rank, t))
+            continue;
+        reference_input(input, &inputs, rank, 0, count);
+        for (size_t i = 0; i < count; i++)
+            sums[i] += reference_load(input, reducing->dtypes[t], i);
+    }
+    void *image = guarded_image(&reducing->memory, reducing->offsets[t]);
+    for (size_t i = 0; i < count; i++)
+        reference_store(image, reducing->dtypes[t], i,
+                        reducing->op == TRIB_AVG ? sums[i] / reducing->size : sums[i]);
+    free(sums);
+    free(input);
+}
+
 static void expect(struct reducing *reducing, enum step step)
 {
     for (size_t t = 0; t < reducing->n; t++) {
         const struct reference inputs = inputs_of(reducing, t);
-        const size_t count = reducing->counts[t], element = trib_dtype_size(reducing->dtypes[t]);
-        double *sums = calloc(count + 1, sizeof *sums);
-        void *input = calloc(count + 1, element);
-        if (sums == NULL || input == NULL)
-            abort();
-        for (int rank = 0; rank < reducing->size; rank++) {
-            reference_input(input, &inputs, rank, 0, count);
-            for (size_t i = 0; is_ready(step, rank, t) && i < count; i++)
-                sums[i] += reference_load(input, reducing->dtypes[t], i);
-        }
-        void *image = guarded_image(&reducing->memory, reducing->offsets[t]);
-        for (size_t i = 0; i < count; i++)
-            reference_store(image, reducing->dtypes[t], i,
-                            reducing->op == TRIB_AVG ? sums[i] / reducing->size : sums[i]);
-        free(sums);
-        free(input);
+        int ready = 0;
+        for (int rank = 0; rank < reducing->size; rank++)
+            ready += is_ready(step, rank, t);
+        if (ready < reducing->size)
+            expect_partial(reducing, step, t);
+        else
+            reference_reduced(guarded_image(&reducing->memory, reducing->offsets[t]), &inputs, 0,
+                              reducing->counts[t]);
     }
 }
 

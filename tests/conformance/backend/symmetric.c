@@ -7,7 +7,7 @@
 #include "tests/conformance/backend/backend.h"
 #include "tests/conformance/reference.h"
 
-enum { SMALL = 1000, LARGE = (3 << 20) + 20 }; /* bytes */
+enum { SMALL = 1000, LARGE = (3 << 20) + 20, RUN = 64 }; /* bytes */
 
 /* One rank. */
 struct symmetric {
@@ -71,10 +71,12 @@ static bool is_found(const struct symmetric *s, char *data, size_t bytes)
            CHECK_DETAIL("`rank` is") && CHECK(found == NULL);
 }
 
+/* Each RUN bytes are alike. */
 static void fill(const struct symmetric *s, int rank, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        s->image[i] = (char)reference_bits(s->seed, (uint64_t)rank, i / 64);
+    for (size_t i = 0; i < bytes; i += RUN)
+        memset(s->image + i, (int)(reference_bits(s->seed, (uint64_t)rank, i / RUN) & 255),
+               bytes - i < RUN ? bytes - i : RUN);
 }
 
 /* What each rank has written in its own, all read. */

@@ -188,7 +188,7 @@ static void expect(const struct world *w, const struct pull_case *c)
 static void compare_ranks(const struct world *w, const struct pull_case *c)
 {
     const size_t bytes = c->count * trib_dtype_size(c->dtype);
-    for (int r = 1; r < w->size && c->kind == TRI_PULL_ALLREDUCE && !check_left_out(); r++)
+    for (int r = 1; r < w->size && c->kind == TRI_PULL_ALLREDUCE; r++)
         CHECK_MSG(memcmp(w->arena->found + w->recv[0], w->arena->found + w->recv[r], bytes) == 0,
                   "ranks 0 and %d of %d have other bits", r, w->size);
 }
@@ -197,7 +197,7 @@ static void compare_ranks(const struct world *w, const struct pull_case *c)
 static void compare_turns(const struct world *w)
 {
     uint32_t turn[TRI_PULL_BLOCKS];
-    for (int r = 0; r < w->size && !check_left_out(); r++) {
+    for (int r = 0; r < w->size; r++) {
         w->arena->place->download(w->found, w->control[r], CONTROL);
         CHECK_MSG(w->found->over == 0, "rank %d: over is %u", r, (unsigned)w->found->over);
         if (r == 0)
@@ -209,6 +209,8 @@ static void compare_turns(const struct world *w)
 static void one_call(struct world *w, const struct pull_case *c)
 {
     struct tri_pull_rank here[TRI_PULL_RANKS];
+    if (check_left_out())
+        return;
     place_buffers(w, c);
     arena_upload(w->arena);
     const struct tri_pull job = job_of(w, c, here);

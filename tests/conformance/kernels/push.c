@@ -191,7 +191,7 @@ static void compare_ranks(const struct world *w, const struct push_case *c)
     const size_t bytes = received(w, c) * trib_dtype_size(c->dtype);
     if (tri_push_scatters(c->kind))
         return;
-    for (int r = 1; r < w->size && !check_left_out(); r++)
+    for (int r = 1; r < w->size; r++)
         CHECK_MSG(memcmp(w->arena->found + w->recv[0], w->arena->found + w->recv[r], bytes) == 0,
                   "ranks 0 and %d of %d have other bits", r, w->size);
 }
@@ -199,6 +199,8 @@ static void compare_ranks(const struct world *w, const struct push_case *c)
 static void one_call(struct world *w, const struct push_case *c)
 {
     struct tri_push_rank here[TRI_PUSH_RANKS];
+    if (check_left_out())
+        return;
     place_buffers(w, c);
     place_specials(w, c);
     arena_upload(w->arena);

@@ -181,7 +181,7 @@ static size_t most_of(const struct call *c, size_t limit)
 
 static bool is_pulled(const struct call *c)
 {
-    return c->ranks->size == 2 && (c->kind != BROADCAST || bytes_of(c) > MIB);
+    return c->kind == BROADCAST ? c->ranks->size == 2 && bytes_of(c) > MIB : c->ranks->size <= 4;
 }
 
 /* A call that is too large for push has been made since `before`: pull has served it, through scratch or not,
@@ -274,18 +274,18 @@ static void pulled(size_t count)
     push_end();
 }
 
-/* Of two ranks up to `bytes` of the longer buffer, of any type; then NCCL is the faster one. */
-static void most(enum kind kind, size_t bytes, trib_dtype dtype)
+/* Up to `bytes` of the longer buffer, of any type; then NCCL is the faster one. */
+static void most(int size, enum kind kind, size_t bytes, trib_dtype dtype)
 {
-    const size_t blocks = kind == BROADCAST ? 1 : 2;
+    const size_t blocks = kind == BROADCAST ? 1 : (size_t)size;
     struct push_ranks ranks;
     const trib_options options = TRIB_OPTIONS_INIT;
     push_begin("up to where pull goes with reduce_scatters, allgathers, alltoalls and broadcasts");
-    if (push_open(&ranks, 2, bytes + 8 * blocks, &options)) {
+    if (push_open(&ranks, size, bytes + 8 * blocks, &options)) {
         struct call c = {&ranks, kind, bytes / trib_dtype_size(dtype) / blocks, dtype, 0, true};
         for (int over = 0; over < 2; over++, c.count++) {
             const struct fake_pulls before = fake_pulls();
-            check_ranks(2, call_rank, &c);
+            check_ranks(size, call_rank, &c);
             check_server(&c, before, over == 0, false);
         }
         push_close(&ranks);
@@ -328,8 +328,14 @@ void push_kinds(void)
     limits(8, 0, (size_t)256 * KIB);
     pulled((size_t)129 * KIB + 3);
     pulled((size_t)512 * KIB + 1);
-    most(SCATTER, (size_t)256 * MIB, TRIB_F32);
-    most(GATHER, (size_t)256 * MIB, TRIB_F64);
-    most(ALLTOALL, (size_t)256 * MIB, TRIB_F16);
-    most(BROADCAST, (size_t)64 * MIB, TRIB_F16);
+    most(2, SCATTER, (size_t)256 * MIB, TRIB_F32);
+    most(2, GATHER, (size_t)256 * MIB, TRIB_F64);
+    most(2, ALLTOALL, (size_t)256 * MIB, TRIB_F16);
+    most(2, BROADCAST, (size_t)64 * MIB, TRIB_F16);
+    most(3, SCATTER, (size_t)4 * MIB, TRIB_F64);
+    most(3, GATHER, (size_t)256 * MIB, TRIB_F16);
+    most(3, ALLTOALL, (size_t)16 * MIB, TRIB_F32);
+    most(4, SCATTER, (size_t)256 * MIB, TRIB_F16);
+    most(4, GATHER, (size_t)256 * MIB, TRIB_F32);
+    most(4, ALLTOALL, (size_t)256 * MIB, TRIB_F64);
 }
