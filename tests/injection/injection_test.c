@@ -4,8 +4,8 @@
  *
  *   injection_test [PROGRAM [SEED]]    those whose names begin so; all
  *
- * With TRIB_TEST_QUICK=1 a sample, which SEED turns: walk.h. At the end it says how many faults
- * there were. */
+ * With TRIB_TEST_QUICK=N a sample, N times as thin as with 1, which SEED turns: walk.h. At the end it
+ * says how many faults there were. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

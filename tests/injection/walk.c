@@ -7,7 +7,7 @@
 
 enum { JOIN_MS = 1000, FIRST = 100, STRIDE = 7, MOST = 5000 };
 
-/* In the sample, of the first calls. */
+/* In a sample of thinness 1, of the first calls. */
 static const long strides[INJECT_MODES] = {
     [INJECT_FAILURE] = 1,   [INJECT_DELAY] = 4,     [INJECT_ABORT] = 2,
     [INJECT_NO_MEMORY] = 1, [INJECT_NO_THREAD] = 1,
@@ -26,9 +26,21 @@ static void check_process(long threads, long descriptors)
 
 static long seed;
 
+/* How thin the sample is; 0: it is the whole. */
+static long thinness(void)
+{
+    const char *quick = getenv("TRIB_TEST_QUICK");
+    return quick == NULL ? 0 : atol(quick);
+}
+
 bool walk_is_quick(void)
 {
-    return getenv("TRIB_TEST_QUICK") != NULL;
+    return thinness() != 0;
+}
+
+static long stride_of(enum injection_mode mode)
+{
+    return strides[mode] * thinness();
 }
 
 void walk_seed(long value)
@@ -41,7 +53,7 @@ static long next(long n, long turn, int victims, enum injection_mode mode)
 {
     if (!walk_is_quick())
         return n + ((turn + 1) % victims == 0);
-    return n + (n < FIRST ? strides[mode] : STRIDE);
+    return n + (n < FIRST ? stride_of(mode) : STRIDE * thinness());
 }
 
 static struct injection_fault fault_of(enum injection_mode mode, long turn, int victims, long n)
@@ -65,7 +77,7 @@ long walk(const struct program *program, int size, bool queued, enum injection_m
     const char *kind = queued ? ", queued" : "";
     const long threads = process_threads() + 2; /* deadlines, the timer of streams */
     const long descriptors = process_descriptors();
-    long n = walk_is_quick() ? 1 + seed % strides[mode] : 1, injected = 0;
+    long n = walk_is_quick() ? 1 + seed % stride_of(mode) : 1, injected = 0;
     int whole = 0; /* runs in a row */
     for (long turn = 0; whole < victims && n < MOST; n = next(n, turn++, victims, mode)) {
         const struct injection_fault fault = fault_of(mode, turn, victims, n);

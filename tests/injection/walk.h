@@ -5,7 +5,7 @@
 #include "tests/injection/trial.h"
 
 /* With TRIB_TEST_QUICK=1 each call is one rank's; of delays and aborts, and beyond the first
- * hundred calls, there is a sample. `seed` turns which. */
+ * hundred calls, there is a sample. With N there is one of all, N times as thin. `seed` turns which. */
 bool walk_is_quick(void);
 void walk_seed(long seed);
 
