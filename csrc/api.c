@@ -669,16 +669,23 @@ trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv, s
     NEED(comm);
     struct tri_call call = {
         .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .stream = stream};
-    return tri_allreduce_with(comm, &call, options);
+    return tri_collective_with(comm, TRI_ALLREDUCE_WITH, &call, options);
 }
 
 trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
                            trib_dtype dtype, int32_t root, trib_stream stream)
 {
+    return trib_broadcast_with(comm, send, recv, count, dtype, root, NULL, stream);
+}
+
+trib_status trib_broadcast_with(trib_comm *comm, const void *send, void *recv, size_t count,
+                                trib_dtype dtype, int32_t root, const trib_call_options *options,
+                                trib_stream stream)
+{
     NEED(comm);
     struct tri_call call = {
         .send = send, .recv = recv, .count = count, .dtype = dtype, .peer = root, .stream = stream};
-    return tri_collective(comm, TRI_BROADCAST, &call);
+    return tri_collective_with(comm, TRI_BROADCAST, &call, options);
 }
 
 trib_status trib_reduce(trib_comm *comm, const void *send, void *recv, size_t count,
@@ -698,28 +705,49 @@ trib_status trib_reduce(trib_comm *comm, const void *send, void *recv, size_t co
 trib_status trib_allgather(trib_comm *comm, const void *send, void *recv, size_t count,
                            trib_dtype dtype, trib_stream stream)
 {
+    return trib_allgather_with(comm, send, recv, count, dtype, NULL, stream);
+}
+
+trib_status trib_allgather_with(trib_comm *comm, const void *send, void *recv, size_t count,
+                                trib_dtype dtype, const trib_call_options *options,
+                                trib_stream stream)
+{
     NEED(comm);
     struct tri_call call = {
         .send = send, .recv = recv, .count = count, .dtype = dtype, .stream = stream};
-    return tri_collective(comm, TRI_ALLGATHER, &call);
+    return tri_collective_with(comm, TRI_ALLGATHER, &call, options);
 }
 
 trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void *recv, size_t count,
                                 trib_dtype dtype, trib_op op, trib_stream stream)
 {
+    return trib_reduce_scatter_with(comm, send, recv, count, dtype, op, NULL, stream);
+}
+
+trib_status trib_reduce_scatter_with(trib_comm *comm, const void *send, void *recv, size_t count,
+                                     trib_dtype dtype, trib_op op, const trib_call_options *options,
+                                     trib_stream stream)
+{
     NEED(comm);
     struct tri_call call = {
         .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .stream = stream};
-    return tri_collective(comm, TRI_REDUCE_SCATTER, &call);
+    return tri_collective_with(comm, TRI_REDUCE_SCATTER, &call, options);
 }
 
 trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
                           trib_dtype dtype, trib_stream stream)
 {
+    return trib_alltoall_with(comm, send, recv, count, dtype, NULL, stream);
+}
+
+trib_status trib_alltoall_with(trib_comm *comm, const void *send, void *recv, size_t count,
+                               trib_dtype dtype, const trib_call_options *options,
+                               trib_stream stream)
+{
     NEED(comm);
     struct tri_call call = {
         .send = send, .recv = recv, .count = count, .dtype = dtype, .stream = stream};
-    return tri_collective(comm, TRI_ALLTOALL, &call);
+    return tri_collective_with(comm, TRI_ALLTOALL, &call, options);
 }
 
 trib_status trib_gather(trib_comm *comm, const void *send, void *recv, size_t count,

@@ -131,7 +131,7 @@
  *  access, `send` and of an allreduce `recv`, and that neither cudaMalloc made, nor a pool that all these
  *  GPUs have access to, on any rank, sends the call through memory of the library instead: slower than
  *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them);
- *  TRIB_VARIANT_NCCL asks for NCCL in an allreduce. Symmetric memory will do. At most two communicators on
+ *  TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. At most two communicators on
  *  a GPU have this, and others have half the room for small calls all the same. When a rank's call has
  *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
  *  has begun to is done.
@@ -1025,14 +1025,16 @@ enum {
     TRIB_CALL_FACTOR = 1u << 0
 };
 
-/** Which code serves an allreduce (PEERS). All ranks pass the same. */
+/** Which code serves a call (PEERS). All ranks pass the same. */
 typedef int32_t trib_variant;
 enum {
-    TRIB_VARIANT_AUTO = 0,     /**< by a fixed table: what PEERS says */
-    TRIB_VARIANT_NCCL = 1,     /**< NCCL */
-    TRIB_VARIANT_PUSH = 2,     /**< each rank stores into its peers' memory; sizes as PEERS says */
-    TRIB_VARIANT_ONE_SHOT = 3, /**< each rank reads the parts of all where they lie; not in place */
-    TRIB_VARIANT_TWO_SHOT = 4, /**< each rank reads its share of all parts, and writes it to all */
+    TRIB_VARIANT_AUTO = 0, /**< by a fixed table: what PEERS says */
+    TRIB_VARIANT_NCCL = 1, /**< NCCL */
+    TRIB_VARIANT_PUSH = 2, /**< each rank stores into its peers' memory; sizes as PEERS says */
+    TRIB_VARIANT_ONE_SHOT =
+        3, /**< each rank reads the parts of all where they lie; an allreduce not in place */
+    TRIB_VARIANT_TWO_SHOT =
+        4, /**< each rank reads its share of all parts, and writes it to all: allreduces */
     TRIB_VARIANT_SYMMETRIC = 5, /**< as AUTO, of buffers that are symmetric memory (see there) */
     TRIB_VARIANT_WINDOW = 6     /**< NCCL, of buffers in its windows: TRIB_WINDOWS */
 };
@@ -1044,9 +1046,9 @@ TRIB_API const char *trib_variant_name(trib_variant variant);
  *  TRIB_CALL_OPTIONS_INIT; 0 is every field's default. Read during the call. The struct will grow:
  *  an older library accepts a larger one if the fields it does not know are 0. */
 typedef struct trib_call_options {
-    uint32_t size;              /**< sizeof(trib_call_options) */
-    uint32_t flags;             /**< TRIB_CALL_FACTOR */
-    double factor;              /**< with TRIB_CALL_FACTOR: this rank's factor, any number */
+    uint32_t size;  /**< sizeof(trib_call_options) */
+    uint32_t flags; /**< TRIB_CALL_FACTOR */
+    double factor;  /**< with TRIB_CALL_FACTOR: this rank's factor, any number; of allreduces */
     const float *device_factor; /**< if not NULL, replaces `factor`: the float in device memory that
                                  *   the stream reads when it reaches the call. A buffer of the
                                  *   call; not inside `recv` */
@@ -1066,11 +1068,12 @@ typedef struct trib_call_options {
  *
  *  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;
  *  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,
- *  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,
+ *  and every one but AUTO and SYMMETRIC on host. Both shots take what the large calls of PEERS take,
  *  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.
  *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
- *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. All variants give the same bits but where
- *  NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and
+ *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` and `recv`; with SYMMETRIC, of
+ *  a call other than an allreduce, `send` alone, for nobody reaches the other ranks' `recv`. All variants give the
+ *  same bits but where NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and
  *  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different. */
 TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, trib_op op,
@@ -1080,6 +1083,12 @@ TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void
  *  send. */
 TRIB_API trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
                                     trib_dtype dtype, int32_t root, trib_stream stream);
+
+/** trib_broadcast with options, of which it takes the variant; NULL is trib_broadcast. So do the next ones of
+ *  this kind. What trib_allreduce_with says of variants holds for all of them. */
+TRIB_API trib_status trib_broadcast_with(trib_comm *comm, const void *send, void *recv,
+                                         size_t count, trib_dtype dtype, int32_t root,
+                                         const trib_call_options *options, trib_stream stream);
 
 /** `recv` of `root` = reduction of every rank's `send`; other ranks' `recv` is ignored. In place on
  *  the root: recv == send. */
@@ -1091,17 +1100,32 @@ TRIB_API trib_status trib_reduce(trib_comm *comm, const void *send, void *recv, 
 TRIB_API trib_status trib_allgather(trib_comm *comm, const void *send, void *recv, size_t count,
                                     trib_dtype dtype, trib_stream stream);
 
+/** trib_allgather with options. */
+TRIB_API trib_status trib_allgather_with(trib_comm *comm, const void *send, void *recv,
+                                         size_t count, trib_dtype dtype,
+                                         const trib_call_options *options, trib_stream stream);
+
 /** `send` holds `size * count` elements; `recv` = reduction of every rank's block `rank`. In place:
  *  recv is block `rank` of send. */
 TRIB_API trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, trib_op op,
                                          trib_stream stream);
 
+/** trib_reduce_scatter with options. */
+TRIB_API trib_status trib_reduce_scatter_with(trib_comm *comm, const void *send, void *recv,
+                                              size_t count, trib_dtype dtype, trib_op op,
+                                              const trib_call_options *options, trib_stream stream);
+
 /** Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. In
  *  place: recv == send, which takes scratch memory as large as `send` and a copy; each rank decides
  *  for itself. */
 TRIB_API trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
                                    trib_dtype dtype, trib_stream stream);
+
+/** trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory. */
+TRIB_API trib_status trib_alltoall_with(trib_comm *comm, const void *send, void *recv, size_t count,
+                                        trib_dtype dtype, const trib_call_options *options,
+                                        trib_stream stream);
 
 /** Block i of the root's `recv` (`size * count` elements) = `send` of rank i. In place on the root:
  *  send is block `root` of recv. */
@@ -1149,8 +1173,8 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  * share memory, there always is some; on nccl where kernels serve small calls (PEERS), and with one rank.
  *
  * It is for kernels of your own, at the addresses that trib_symmetric_query gives, and for
- * trib_allreduce_with and TRIB_VARIANT_SYMMETRIC. That serves calls as AUTO does; but where each rank has
- * a process of its own, with 2 to 4 GPUs over NVLink, large ones do not reach NCCL either, up to the sizes
+ * TRIB_VARIANT_SYMMETRIC, of trib_allreduce_with and its kin. That serves calls as AUTO does; but where each rank
+ * has a process of its own, with 2 to 4 GPUs over NVLink, large ones do not reach NCCL either, up to the sizes
  * that PEERS gives for one process. With TRIB_WINDOWS it is registered with NCCL.
  *
  * All ranks make the calls alloc, import and free, which block, within the communicator's timeout_ms. Not in

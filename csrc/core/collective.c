@@ -58,12 +58,12 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
 }
 
 /* *out: why the backend does not serve it by that variant; NULL: it does. */
-static trib_status ask_backend(const char **out, struct trib_comm *comm,
+static trib_status ask_backend(const char **out, struct trib_comm *comm, int operation,
                                const struct tri_call *call)
 {
     const struct tri_transport_ops *ops = comm->backend->transport;
     struct tri_call asked = *call;
-    asked.kind = TRI_ALLREDUCE;
+    asked.kind = operation == TRI_ALLREDUCE_WITH ? TRI_ALLREDUCE : (enum tri_kind)operation;
     asked.transport = comm->transport;
     *out = "this backend has none";
     if (ops->refuses == NULL)
@@ -75,7 +75,7 @@ static trib_status ask_backend(const char **out, struct trib_comm *comm,
 }
 
 /* Before anything is queued: on all ranks, whose calls are the same. */
-static trib_status check_variant(struct trib_comm *comm, const struct tri_call *call)
+static trib_status check_variant(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     const bool symmetric = call->variant == TRIB_VARIANT_SYMMETRIC;
     const char *why = NULL;
@@ -84,14 +84,14 @@ static trib_status check_variant(struct trib_comm *comm, const struct tri_call *
     if (comm->batch.open)
         why = "the calls of a batch have none";
     else if (!symmetric)
-        TRI_TRY(ask_backend(&why, comm, call));
+        TRI_TRY(ask_backend(&why, comm, operation, call));
     if (why != NULL)
         return tri_fail_call(
-            comm, TRI_ALLREDUCE_WITH, TRIB_ERR_UNSUPPORTED,
+            comm, operation, TRIB_ERR_UNSUPPORTED,
             "variant %s of %zu elements of %s: %s; TRIB_VARIANT_AUTO serves every call",
             trib_variant_name(call->variant), call->count, trib_dtype_name(call->dtype), why);
     return symmetric || call->variant == TRIB_VARIANT_WINDOW
-               ? tri_symmetric_check(comm, TRI_ALLREDUCE_WITH, call)
+               ? tri_symmetric_check(comm, operation, call)
                : TRIB_OK;
 }
 
@@ -100,7 +100,7 @@ static trib_status begin(struct trib_comm *comm, int operation, const struct tri
     TRI_TRY(tri_comm_usable(comm, operation));
     TRI_TRY(tri_check_call(comm, operation, call));
     TRI_TRY(check_partner(comm, operation, call));
-    TRI_TRY(check_variant(comm, call));
+    TRI_TRY(check_variant(comm, operation, call));
     return tri_batch_begin_call(comm, operation, call, 0);
 }
 
@@ -115,17 +115,25 @@ trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_cal
     return tri_batch_submit(comm, status, send_bytes(comm, operation, call));
 }
 
-trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
-                               const trib_call_options *options)
+static trib_status read_options(struct tri_call *call, const struct trib_comm *comm, int operation,
+                                const trib_call_options *options)
 {
     struct tri_call_settings settings;
-    const trib_status status = tri_call_settings_read(&settings, comm, TRI_ALLREDUCE_WITH, options);
-    if (status != TRIB_OK)
-        return tri_batch_fail(comm, status);
+    TRI_TRY(tri_call_settings_read(&settings, comm, operation, options));
+    if (settings.scaled && operation != TRI_ALLREDUCE_WITH)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "the options have a factor, which allreduces alone take");
     call->scaled = settings.scaled;
     call->factor = settings.factor;
     call->variant = settings.variant;
-    return tri_collective(comm, TRI_ALLREDUCE_WITH, call);
+    return TRIB_OK;
+}
+
+trib_status tri_collective_with(struct trib_comm *comm, int operation, struct tri_call *call,
+                                const trib_call_options *options)
+{
+    const trib_status status = read_options(call, comm, operation, options);
+    return status == TRIB_OK ? tri_collective(comm, operation, call) : tri_batch_fail(comm, status);
 }
 
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream)

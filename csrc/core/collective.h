@@ -10,9 +10,9 @@
  * gather and scatter (an enum tri_composed). Fills in call->kind and call->transport. */
 trib_status tri_collective(struct trib_comm *comm, int operation, struct tri_call *call);
 
-/* allreduce with `options`, which may be NULL. */
-trib_status tri_allreduce_with(struct trib_comm *comm, struct tri_call *call,
-                               const trib_call_options *options);
+/* TRI_ALLREDUCE_WITH, broadcast, allgather, reduce_scatter or alltoall with `options`, which may be NULL. */
+trib_status tri_collective_with(struct trib_comm *comm, int operation, struct tri_call *call,
+                                const trib_call_options *options);
 
 trib_status tri_barrier(struct trib_comm *comm, trib_stream stream);
 

@@ -22,9 +22,11 @@ trib_status tri_symmetric_query(void **out, struct trib_comm *comm, const void *
 }
 
 static trib_status check_buffer(const struct trib_comm *comm, int operation,
-                                const struct tri_call *call, const char *name, const void *data)
+                                const struct tri_call *call, const char *name, const void *data,
+                                bool blocks)
 {
-    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    const size_t bytes =
+        call->count * trib_dtype_size(call->dtype) * (blocks ? (size_t)comm->size : 1);
     if (find(comm, data, bytes) != NULL)
         return TRIB_OK;
     return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
@@ -36,7 +38,12 @@ static trib_status check_buffer(const struct trib_comm *comm, int operation,
 
 trib_status tri_symmetric_check(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
-    TRI_TRY(check_buffer(comm, operation, call, "send", call->send));
-    return call->recv == call->send ? TRIB_OK
-                                    : check_buffer(comm, operation, call, "recv", call->recv);
+    const struct tri_operation *traits = &tri_operations[operation];
+    const bool writes_there =
+        operation == TRI_ALLREDUCE_WITH || call->variant == TRIB_VARIANT_WINDOW;
+    if (traits->send == TRI_EVERYWHERE || call->peer == comm->rank)
+        TRI_TRY(check_buffer(comm, operation, call, "send", call->send, traits->send_blocks));
+    return !writes_there || call->recv == call->send
+               ? TRIB_OK
+               : check_buffer(comm, operation, call, "recv", call->recv, traits->recv_blocks);
 }

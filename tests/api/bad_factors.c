@@ -96,6 +96,37 @@ static void variants(const struct bad *bad)
     REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "window");
 }
 
+#define OTHERS_REFUSED(options, status, says)                                                      \
+    do {                                                                                           \
+        REFUSED(                                                                                   \
+            trib_broadcast_with(bad->comm, bad->a, bad->b, 4, TRIB_F32, 0, options, bad->stream),  \
+            status, "broadcast", says);                                                            \
+        REFUSED(trib_allgather_with(bad->comm, bad->a, bad->b, 4, TRIB_F32, options, bad->stream), \
+                status, "allgather", says);                                                        \
+        REFUSED(trib_reduce_scatter_with(bad->comm, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM,         \
+                                         options, bad->stream),                                    \
+                status, "reduce_scatter", says);                                                   \
+        REFUSED(trib_alltoall_with(bad->comm, bad->a, bad->b, 4, TRIB_F32, options, bad->stream),  \
+                status, "alltoall", says);                                                         \
+    } while (0)
+
+/* The other calls with options take no factor. */
+static void others(const struct bad *bad)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.flags = TRIB_CALL_FACTOR;
+    OTHERS_REFUSED(&options, TRIB_ERR_UNSUPPORTED, "a factor");
+    options.flags = 0;
+    options.device_factor = bad->a;
+    OTHERS_REFUSED(&options, TRIB_ERR_UNSUPPORTED, "a factor");
+    options.device_factor = NULL;
+    options.reserved = 1;
+    OTHERS_REFUSED(&options, TRIB_ERR_INVALID_ARGUMENT, "options.reserved");
+    options.reserved = 0;
+    options.variant = TRIB_VARIANT_TWO_SHOT;
+    OTHERS_REFUSED(&options, TRIB_ERR_UNSUPPORTED, "two_shot");
+}
+
 /* Factors that cannot be read. */
 static void unreadable(const struct bad *bad)
 {
@@ -136,6 +167,7 @@ void bad_factors(const struct bad *bad)
     sizes(bad);
     kinds(bad);
     variants(bad);
+    others(bad);
     unreadable(bad);
     CHECK_STATUS(trib_allreduce_with(NULL, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, &options, NULL),
                  TRIB_ERR_INVALID_ARGUMENT);

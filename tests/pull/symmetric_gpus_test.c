@@ -1,5 +1,6 @@
 /* Pull between processes, a rank and a GPU each: allreduces of symmetric memory, apart and in place, of any
- * size, eager and replayed; of one rank's buffer of another kind; and with an abort.
+ * size, eager and replayed, and the other calls that have variants; of one rank's buffer of another kind; and
+ * with an abort.
  *   symmetric_gpus_test [ROUNDS]   40 unless it is given */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
@@ -86,6 +87,110 @@ static bool sum_symmetric(const struct rank *r, const struct symmetric *s, const
     return good;
 }
 
+/* Reduce_scatters, allgathers, alltoalls, broadcasts of `count` elements a block, from symmetric memory to
+ * any, one after the other in `recv`. */
+enum kind { SCATTER, GATHER, ALLTOALL, BROADCAST, KINDS };
+
+struct others {
+    const uint32_t *send;
+    uint32_t *recv;
+    size_t count;
+    trib_call_options options;
+};
+
+/* Elements of the result of a kind. */
+static size_t length_of(const struct rank *r, enum kind kind, size_t count)
+{
+    return kind == GATHER || kind == ALLTOALL ? (size_t)r->size * count : count;
+}
+
+static void queue_one(const struct rank *r, const struct others *o, enum kind kind, uint32_t *recv)
+{
+    const int root = r->size - 1;
+    switch (kind) {
+    case SCATTER:
+        CHECK_OK(trib_reduce_scatter_with(r->comm, o->send, recv, o->count, TRIB_U32, TRIB_SUM,
+                                          &o->options, r->stream));
+        return;
+    case GATHER:
+        CHECK_OK(trib_allgather_with(r->comm, o->send, recv, o->count, TRIB_U32, &o->options,
+                                     r->stream));
+        return;
+    case ALLTOALL:
+        CHECK_OK(
+            trib_alltoall_with(r->comm, o->send, recv, o->count, TRIB_U32, &o->options, r->stream));
+        return;
+    default:
+        CHECK_OK(trib_broadcast_with(r->comm, r->rank == root ? o->send : NULL, recv, o->count,
+                                     TRIB_U32, root, &o->options, r->stream));
+    }
+}
+
+static void queue_others(const struct rank *r, const void *calls)
+{
+    const struct others *o = calls;
+    uint32_t *recv = o->recv;
+    for (int kind = SCATTER; kind < KINDS; kind++) {
+        queue_one(r, o, (enum kind)kind, recv);
+        recv += length_of(r, (enum kind)kind, o->count);
+    }
+}
+
+static uint32_t right_of(const struct rank *r, enum kind kind, size_t count, size_t i)
+{
+    const size_t own = (size_t)r->rank * count;
+    switch (kind) {
+    case SCATTER:
+        return sum_of(r->size, (own + i) % MOST);
+    case GATHER:
+        return input((int)(i / count), i % count % MOST);
+    case ALLTOALL:
+        return input((int)(i / count), (own + i % count) % MOST);
+    default:
+        return input(r->size - 1, i % MOST);
+    }
+}
+
+static bool others_are_right(const struct rank *r, const uint32_t *found, size_t count)
+{
+    for (int kind = SCATTER; kind < KINDS; kind++) {
+        const size_t length = length_of(r, (enum kind)kind, count);
+        for (size_t i = 0; i < length; i++) {
+            const uint32_t right = right_of(r, (enum kind)kind, count, i);
+            if (!CHECK_MSG(found[i] == right,
+                           "rank %d: kind %d of %zu: element %zu is %08x, not %08x", r->rank, kind,
+                           count, i, found[i], right))
+                return false;
+        }
+        found += length;
+    }
+    return true;
+}
+
+/* No buffer goes through scratch where pull serves a call. */
+static bool other_calls(const struct rank *r, const struct symmetric *s, size_t count)
+{
+    const size_t bytes = (2 * (size_t)r->size + 2) * count * sizeof(uint32_t);
+    trib_counters before = TRIB_COUNTERS_INIT, after = TRIB_COUNTERS_INIT;
+    struct others o = {.send = s->send, .count = count, .options = TRIB_CALL_OPTIONS_INIT};
+    uint32_t *found = malloc(bytes);
+    o.options.variant = TRIB_VARIANT_SYMMETRIC;
+    MUST(cudaMalloc((void **)&o.recv, bytes));
+    CHECK_OK(trib_comm_counters(&before, r->comm));
+    if (r->shared->captured)
+        replay(r, 2, queue_others, &o);
+    else
+        queue_others(r, &o);
+    MUST(cudaMemcpyAsync(found, o.recv, bytes, cudaMemcpyDeviceToHost, r->stream));
+    const bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS)) &&
+                      CHECK_OK(trib_comm_counters(&after, r->comm)) &&
+                      CHECK(after.staged_calls == before.staged_calls) &&
+                      others_are_right(r, found, count);
+    MUST(cudaFree(o.recv));
+    free(found);
+    return good;
+}
+
 /* A rank whose buffers are of another kind sends all of them through scratch. */
 static bool sum_plain(const struct rank *r, const struct symmetric *s)
 {
@@ -116,6 +221,43 @@ static void print_times(const struct rank *r, const struct symmetric *s)
     fflush(stdout);
 }
 
+static double time_one(const struct rank *r, struct others *o, enum kind kind, trib_variant variant)
+{
+    enum { BURST = 20 };
+    cudaEvent_t begin, end;
+    float ms = 0;
+    o->options.variant = variant;
+    MUST(cudaEventCreate(&begin));
+    MUST(cudaEventCreate(&end));
+    for (int i = -BURST; i < BURST; i++) { /* and as many before */
+        if (i == 0)
+            MUST(cudaEventRecord(begin, r->stream));
+        queue_one(r, o, kind, o->recv);
+    }
+    MUST(cudaEventRecord(end, r->stream));
+    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    MUST(cudaEventElapsedTime(&ms, begin, end));
+    MUST(cudaEventDestroy(begin));
+    MUST(cudaEventDestroy(end));
+    return (double)ms * 1000 / BURST;
+}
+
+/* For people. */
+static void print_others(const struct rank *r, const struct symmetric *s)
+{
+    static const char *const names[KINDS] = {"reduce_scatter", "allgather", "alltoall",
+                                             "broadcast"};
+    struct others o = {s->send, s->recv, LARGE / (size_t)r->size, TRIB_CALL_OPTIONS_INIT};
+    for (int kind = SCATTER; kind < KINDS; kind++) {
+        const double symmetric = time_one(r, &o, (enum kind)kind, TRIB_VARIANT_SYMMETRIC);
+        const double nccl = time_one(r, &o, (enum kind)kind, TRIB_VARIANT_NCCL);
+        if (r->rank == 0)
+            printf("  %d processes, %s of %zu bytes a block: symmetric %.1f us, NCCL %.1f us\n",
+                   r->size, names[kind], o.count * sizeof *s->send, symmetric, nccl);
+    }
+    fflush(stdout);
+}
+
 static void run_symmetric(int index, int n, void *argument)
 {
     struct shared *shared = argument;
@@ -133,10 +275,13 @@ static void run_symmetric(int index, int n, void *argument)
         good = sum_symmetric(&r, &s, &call, TRIB_VARIANT_SYMMETRIC) &&
                (!s.served || sum_symmetric(&r, &s, &call, TRIB_VARIANT_TWO_SHOT));
     }
+    for (size_t count = 5; count * (size_t)n <= LARGE && good; count = count * 13 + 1)
+        good = other_calls(&r, &s, count);
+    good = good && other_calls(&r, &s, LARGE / (size_t)n);
     if (good && s.served)
         good = sum_plain(&r, &s);
     if (good && s.served && !shared->captured)
-        print_times(&r, &s);
+        print_times(&r, &s), print_others(&r, &s);
     if (good)
         CHECK_OK(trib_symmetric_free(r.comm, s.send)); /* recv is left to the communicator */
     close_rank(&r);

@@ -43,22 +43,37 @@ impl Communicator {
         })
     }
 
-    /// Replace `tensor` on every rank by that of rank `root`, or write it to `out`.
-    #[pyo3(signature = (tensor, root=0, *, out=None, stream=None))]
+    /// Replace `tensor` on every rank by that of rank `root`, or write it to `out`. `variant` as in
+    /// `allreduce`, and so in the other calls that have it.
+    #[pyo3(signature = (tensor, root=0, *, out=None, variant="auto", stream=None))]
+    #[allow(clippy::too_many_arguments)]
     fn broadcast(
         &self,
         py: Python<'_>,
         tensor: &Bound<'_, PyAny>,
         root: i32,
         out: Tensor<'_, '_>,
+        variant: &str,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "broadcast", stream)?;
+        let options = Options::of(variant, call.who())?;
         let (from, to) = call.pair(tensor, out)?;
         let (send, recv, count, dtype) = (from.data, to.data, from.count, from.dtype);
         call.queue(py, move |comm, stream| {
             // SAFETY: as in `allreduce`.
-            unsafe { sys::trib_broadcast(comm, send.get(), recv.get(), count, dtype, root, stream) }
+            unsafe {
+                sys::trib_broadcast_with(
+                    comm,
+                    send.get(),
+                    recv.get(),
+                    count,
+                    dtype,
+                    root,
+                    options.get(),
+                    stream,
+                )
+            }
         })
     }
 
@@ -90,15 +105,17 @@ impl Communicator {
     }
 
     /// Write all ranks' `tensor` to `out`, a block for each rank. None: block `rank` of `out`.
-    #[pyo3(signature = (tensor, out, *, stream=None))]
+    #[pyo3(signature = (tensor, out, *, variant="auto", stream=None))]
     fn allgather(
         &self,
         py: Python<'_>,
         tensor: Tensor<'_, '_>,
         out: &Bound<'_, PyAny>,
+        variant: &str,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "allgather", stream)?;
+        let options = Options::of(variant, call.who())?;
         let (to, dtype) = written(&mut call, "out", out)?;
         let count = call.per_rank("out", to.count)?;
         let send = match given(tensor) {
@@ -108,22 +125,35 @@ impl Communicator {
         let recv = to.data;
         call.queue(py, move |comm, stream| {
             // SAFETY: as in `allreduce`; `out` has `count` elements for each rank.
-            unsafe { sys::trib_allgather(comm, send.get(), recv.get(), count, dtype, stream) }
+            unsafe {
+                sys::trib_allgather_with(
+                    comm,
+                    send.get(),
+                    recv.get(),
+                    count,
+                    dtype,
+                    options.get(),
+                    stream,
+                )
+            }
         })
     }
 
     /// Write block `rank` of the reduction of all ranks' `tensor` to `out`, by default to that
     /// block of `tensor`.
-    #[pyo3(signature = (tensor, out=None, op="sum", *, stream=None))]
+    #[pyo3(signature = (tensor, out=None, op="sum", *, variant="auto", stream=None))]
+    #[allow(clippy::too_many_arguments)]
     fn reduce_scatter(
         &self,
         py: Python<'_>,
         tensor: &Bound<'_, PyAny>,
         out: Tensor<'_, '_>,
         op: &str,
+        variant: &str,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "reduce_scatter", stream)?;
+        let options = Options::of(variant, call.who())?;
         let op = op_of(op, call.who())?;
         let from = match given(out) {
             Some(_) => call.read("tensor", tensor)?,
@@ -138,26 +168,49 @@ impl Communicator {
         call.queue(py, move |comm, stream| {
             let (send, recv) = (send.get(), recv.get());
             // SAFETY: as in `allreduce`; `tensor` has `count` elements for each rank.
-            unsafe { sys::trib_reduce_scatter(comm, send, recv, count, dtype, op, stream) }
+            unsafe {
+                sys::trib_reduce_scatter_with(
+                    comm,
+                    send,
+                    recv,
+                    count,
+                    dtype,
+                    op,
+                    options.get(),
+                    stream,
+                )
+            }
         })
     }
 
     /// Block i of `out` becomes block `rank` of rank i's `tensor`; by default in `tensor` itself.
-    #[pyo3(signature = (tensor, out=None, *, stream=None))]
+    #[pyo3(signature = (tensor, out=None, *, variant="auto", stream=None))]
     fn alltoall(
         &self,
         py: Python<'_>,
         tensor: &Bound<'_, PyAny>,
         out: Tensor<'_, '_>,
+        variant: &str,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "alltoall", stream)?;
+        let options = Options::of(variant, call.who())?;
         let (from, to) = call.pair(tensor, out)?;
         let count = call.per_rank("tensor", from.count)?;
         let (send, recv, dtype) = (from.data, to.data, from.dtype);
         call.queue(py, move |comm, stream| {
             // SAFETY: as in `allreduce`; both have `count` elements for each rank.
-            unsafe { sys::trib_alltoall(comm, send.get(), recv.get(), count, dtype, stream) }
+            unsafe {
+                sys::trib_alltoall_with(
+                    comm,
+                    send.get(),
+                    recv.get(),
+                    count,
+                    dtype,
+                    options.get(),
+                    stream,
+                )
+            }
         })
     }
 
@@ -267,6 +320,12 @@ struct Options(sys::trib_call_options);
 unsafe impl Send for Options {}
 
 impl Options {
+    /// Of a call of `who` that takes no factor.
+    fn of(variant: &str, who: &str) -> PyResult<Options> {
+        let variant = variant_of(variant, who)?;
+        Ok(Options(sys::trib_call_options { variant, ..sys::TRIB_CALL_OPTIONS_INIT }))
+    }
+
     fn get(&self) -> &sys::trib_call_options {
         &self.0
     }

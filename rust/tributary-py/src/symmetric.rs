@@ -24,7 +24,7 @@ use crate::view::{dtype_name, dtype_of, format_of, Memory, Raw};
 ///
 /// `Symmetric(comm, count)`, whose content is undefined, `Symmetric.of(comm, tensor)`, which copies the
 /// tensor, and `free()` wait for all ranks, which pass the same; not in a batch. Calls take it as a
-/// tensor, and allreduces of it may ask for variant="symmetric".
+/// tensor, and those that have a `variant` may ask for variant="symmetric".
 ///
 /// For other libraries it has a buffer on host, and `__cuda_array_interface__` on nccl, where its type is
 /// one of theirs: `numpy.asarray(memory)`, `torch.as_tensor(memory, device="cuda")`. Whoever uses such a

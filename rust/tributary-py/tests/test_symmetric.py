@@ -31,7 +31,7 @@ class Use(unittest.TestCase):
             comm.allreduce(memory, out=out, variant="symmetric").wait()
             found.append(content(out))
             plain = floats(0, 0)
-            comm.broadcast(memory, 1, out=plain).wait()
+            comm.broadcast(memory, 1, out=plain, variant="symmetric").wait()
             memory.free()
             out.free()
             return found[0], found[1], list(plain)
@@ -39,10 +39,27 @@ class Use(unittest.TestCase):
         for found in run(3, rank):
             self.assertEqual(found, ([2, 4], [6, 12], [2, 4]))
 
+    def test_blocks_of_all_ranks(self) -> None:
+        def rank(comm: tributary.Communicator) -> tuple[list[float], list[float], list[float]]:
+            memory = Symmetric.of(comm, floats(comm.rank, 4))
+            all_of, one, mine = floats(0, 0, 0, 0), floats(0), floats(0, 0)
+            comm.allgather(memory, all_of, variant="symmetric").wait()
+            comm.reduce_scatter(memory, one, variant="symmetric").wait()
+            comm.alltoall(memory, mine, variant="symmetric").wait()
+            memory.free()
+            return list(all_of), list(one), list(mine)
+
+        first, second = run(2, rank)
+        self.assertEqual(first, ([0, 4, 1, 4], [1], [0, 1]))
+        self.assertEqual(second, ([0, 4, 1, 4], [8], [4, 4]))
+
     def test_the_variant_asks_for_it(self) -> None:
         def rank(comm: tributary.Communicator) -> None:
             with self.assertRaises(ArgumentError) as caught:
                 comm.allreduce(floats(1), variant="symmetric")
+            self.assertEqual(caught.exception.status, Status.INVALID_BUFFER)
+            with self.assertRaises(ArgumentError) as caught:
+                comm.allgather(floats(1), floats(0, 0), variant="symmetric")
             self.assertEqual(caught.exception.status, Status.INVALID_BUFFER)
             comm.status()
 

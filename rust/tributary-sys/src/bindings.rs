@@ -357,7 +357,7 @@ const _: () = {
 };
 #[doc = " Use `factor`."]
 pub const TRIB_CALL_FACTOR: u32 = 1;
-#[doc = " Which code serves an allreduce (PEERS). All ranks pass the same."]
+#[doc = " Which code serves a call (PEERS). All ranks pass the same."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct trib_variant(pub i32);
@@ -367,9 +367,7 @@ pub const TRIB_VARIANT_AUTO: trib_variant = trib_variant(0);
 pub const TRIB_VARIANT_NCCL: trib_variant = trib_variant(1);
 #[doc = " each rank stores into its peers' memory; sizes as PEERS says"]
 pub const TRIB_VARIANT_PUSH: trib_variant = trib_variant(2);
-#[doc = " each rank reads the parts of all where they lie; not in place"]
 pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);
-#[doc = " each rank reads its share of all parts, and writes it to all"]
 pub const TRIB_VARIANT_TWO_SHOT: trib_variant = trib_variant(4);
 #[doc = " as AUTO, of buffers that are symmetric memory (see there)"]
 pub const TRIB_VARIANT_SYMMETRIC: trib_variant = trib_variant(5);
@@ -383,7 +381,7 @@ pub struct trib_call_options {
     pub size: u32,
     #[doc = " TRIB_CALL_FACTOR"]
     pub flags: u32,
-    #[doc = " with TRIB_CALL_FACTOR: this rank's factor, any number"]
+    #[doc = " with TRIB_CALL_FACTOR: this rank's factor, any number; of allreduces"]
     pub factor: f64,
     #[doc = " if not NULL, replaces `factor`: the float in device memory that\n   the stream reads when it reaches the call. A buffer of the\n   call; not inside `recv`"]
     pub device_factor: *const f32,
@@ -1020,7 +1018,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " \"two_shot\"; \"?\" for an invalid variant."]
     pub fn trib_variant_name(variant: trib_variant) -> *const ::core::ffi::c_char;
-    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. Both shots take what the large allreduces of PEERS take,\n  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. All variants give the same bits but where\n  NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and\n  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different."]
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. Both shots take what the large calls of PEERS take,\n  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` and `recv`; with SYMMETRIC, of\n  a call other than an allreduce, `send` alone, for nobody reaches the other ranks' `recv`. All variants give the\n  same bits but where NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and\n  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -1039,6 +1037,17 @@ extern "C" {
         count: usize,
         dtype: trib_dtype,
         root: i32,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_broadcast with options, of which it takes the variant; NULL is trib_broadcast. So do the next ones of\n  this kind. What trib_allreduce_with says of variants holds for all of them."]
+    pub fn trib_broadcast_with(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        root: i32,
+        options: *const trib_call_options,
         stream: trib_stream,
     ) -> trib_status;
     #[doc = " `recv` of `root` = reduction of every rank's `send`; other ranks' `recv` is ignored. In place on\n  the root: recv == send."]
@@ -1061,6 +1070,16 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
+    #[doc = " trib_allgather with options."]
+    pub fn trib_allgather_with(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        options: *const trib_call_options,
+        stream: trib_stream,
+    ) -> trib_status;
     #[doc = " `send` holds `size * count` elements; `recv` = reduction of every rank's block `rank`. In place:\n  recv is block `rank` of send."]
     pub fn trib_reduce_scatter(
         comm: *mut trib_comm,
@@ -1071,6 +1090,17 @@ extern "C" {
         op: trib_op,
         stream: trib_stream,
     ) -> trib_status;
+    #[doc = " trib_reduce_scatter with options."]
+    pub fn trib_reduce_scatter_with(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        op: trib_op,
+        options: *const trib_call_options,
+        stream: trib_stream,
+    ) -> trib_status;
     #[doc = " Both hold `size * count` elements: block i of `recv` is block `rank` of rank i's `send`. In\n  place: recv == send, which takes scratch memory as large as `send` and a copy; each rank decides\n  for itself."]
     pub fn trib_alltoall(
         comm: *mut trib_comm,
@@ -1078,6 +1108,16 @@ extern "C" {
         recv: *mut ::core::ffi::c_void,
         count: usize,
         dtype: trib_dtype,
+        stream: trib_stream,
+    ) -> trib_status;
+    #[doc = " trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory."]
+    pub fn trib_alltoall_with(
+        comm: *mut trib_comm,
+        send: *const ::core::ffi::c_void,
+        recv: *mut ::core::ffi::c_void,
+        count: usize,
+        dtype: trib_dtype,
+        options: *const trib_call_options,
         stream: trib_stream,
     ) -> trib_status;
     #[doc = " Block i of the root's `recv` (`size * count` elements) = `send` of rank i. In place on the root:\n  send is block `root` of recv."]

@@ -12,7 +12,8 @@ use crate::variant::Variant;
 /// Options of one call on one rank: a factor, and the variant that serves it.
 ///
 /// [`Communicator::allreduce_with`](crate::Communicator::allreduce_with), its list form and their
-/// safe forms take them. With factors the result is the sum over the ranks of `factor * send`.
+/// safe forms take them; those of broadcasts, allgathers, reduce_scatters and alltoalls take the
+/// variant alone. With factors the result is the sum over the ranks of `factor * send`.
 /// Either all ranks pass a factor or none does; the values may differ. Factors work with
 /// [`ReduceOp::Sum`](crate::ReduceOp::Sum) and f16, bf16, f32 and f64.
 ///

@@ -89,14 +89,32 @@ impl Communicator {
         root: usize,
         stream: &Stream,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.broadcast_with(send, recv, root, CallOptions::new(), stream) }
+    }
+
+    /// Does what [`broadcast`](Communicator::broadcast) does, by the variant of `options`. They have
+    /// no factor.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn broadcast_with(
+        &mut self,
+        send: Option<&dyn DeviceBuffer>,
+        recv: &dyn DeviceBuffer,
+        root: usize,
+        options: CallOptions<'_>,
+        stream: &Stream,
+    ) -> Result<()> {
         let check = Check::new("broadcast", self, stream)?;
         let peer = number("broadcast: `root`", root)?;
         let recv = check.buffer("recv", recv)?;
         let from = check.on_root("send", send, root, &recv, 1)?;
-        // SAFETY: as in `allreduce`; "other ranks' `send` is ignored".
+        let options = options.raw(&check)?;
+        // SAFETY: as in `allreduce_with`; "other ranks' `send` is ignored".
         self.call(|comm| unsafe {
             let (to, count, dtype) = (recv.ptr(), recv.len(), recv.dtype().raw());
-            sys::trib_broadcast(comm, from, to, count, dtype, peer, stream.as_raw())
+            sys::trib_broadcast_with(comm, from, to, count, dtype, peer, &options, stream.as_raw())
         })
     }
 
@@ -135,14 +153,39 @@ impl Communicator {
         recv: &dyn DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.allgather_with(send, recv, CallOptions::new(), stream) }
+    }
+
+    /// Does what [`allgather`](Communicator::allgather) does, by the variant of `options`. They have
+    /// no factor.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn allgather_with(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        options: CallOptions<'_>,
+        stream: &Stream,
+    ) -> Result<()> {
         let check = Check::new("allgather", self, stream)?;
         let (send, recv) = check.same_type(send, recv)?;
         let send = if send.is(&recv) { check.own_block(&recv)? } else { send };
         check.lengths(&send, &recv, 1, self.size())?;
-        // SAFETY: as in `allreduce`; `recv` holds `size * count` elements.
+        let options = options.raw(&check)?;
+        // SAFETY: as in `allreduce_with`; `recv` holds `size * count` elements.
         self.call(|comm| unsafe {
             let (from, to, count) = (send.ptr(), recv.ptr(), send.len());
-            sys::trib_allgather(comm, from, to, count, send.dtype().raw(), stream.as_raw())
+            sys::trib_allgather_with(
+                comm,
+                from,
+                to,
+                count,
+                send.dtype().raw(),
+                &options,
+                stream.as_raw(),
+            )
         })
     }
 
@@ -158,14 +201,41 @@ impl Communicator {
         op: ReduceOp,
         stream: &Stream,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reduce_scatter_with(send, recv, op, CallOptions::new(), stream) }
+    }
+
+    /// Does what [`reduce_scatter`](Communicator::reduce_scatter) does, by the variant of `options`. They have
+    /// no factor.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn reduce_scatter_with(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        op: ReduceOp,
+        options: CallOptions<'_>,
+        stream: &Stream,
+    ) -> Result<()> {
         let check = Check::new("reduce_scatter", self, stream)?;
         let (send, recv) = check.same_type(send, recv)?;
         let recv = if recv.is(&send) { check.own_block(&send)? } else { recv };
         check.lengths(&send, &recv, self.size(), 1)?;
-        // SAFETY: as in `allreduce`; `send` holds `size * count` elements.
+        let options = options.raw(&check)?;
+        // SAFETY: as in `allreduce_with`; `send` holds `size * count` elements.
         self.call(|comm| unsafe {
             let (from, to, count, dtype) = (send.ptr(), recv.ptr(), recv.len(), recv.dtype().raw());
-            sys::trib_reduce_scatter(comm, from, to, count, dtype, op.raw(), stream.as_raw())
+            sys::trib_reduce_scatter_with(
+                comm,
+                from,
+                to,
+                count,
+                dtype,
+                op.raw(),
+                &options,
+                stream.as_raw(),
+            )
         })
     }
 
@@ -180,13 +250,38 @@ impl Communicator {
         recv: &dyn DeviceBuffer,
         stream: &Stream,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.alltoall_with(send, recv, CallOptions::new(), stream) }
+    }
+
+    /// Does what [`alltoall`](Communicator::alltoall) does, by the variant of `options`. They have
+    /// no factor.
+    ///
+    /// # Safety
+    /// As for [`allreduce`](Communicator::allreduce).
+    pub unsafe fn alltoall_with(
+        &mut self,
+        send: &dyn DeviceBuffer,
+        recv: &dyn DeviceBuffer,
+        options: CallOptions<'_>,
+        stream: &Stream,
+    ) -> Result<()> {
         let check = Check::new("alltoall", self, stream)?;
         let (send, recv) = check.pair(send, recv)?;
         let count = check.own_block(&recv)?.len();
-        // SAFETY: as in `allreduce`; both hold `size * count` elements.
+        let options = options.raw(&check)?;
+        // SAFETY: as in `allreduce_with`; both hold `size * count` elements.
         self.call(|comm| unsafe {
             let (from, to) = (send.ptr(), recv.ptr());
-            sys::trib_alltoall(comm, from, to, count, send.dtype().raw(), stream.as_raw())
+            sys::trib_alltoall_with(
+                comm,
+                from,
+                to,
+                count,
+                send.dtype().raw(),
+                &options,
+                stream.as_raw(),
+            )
         })
     }
 

@@ -333,11 +333,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
+        self.broadcast_with(send, recv, root, CallOptions::new())
+    }
+
+    /// Queues [`Communicator::broadcast_with`].
+    pub fn broadcast_with(
+        &mut self,
+        send: Option<&'scope dyn UniqueBuffer>,
+        recv: impl Target<'scope>,
+        root: usize,
+        options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
+    ) -> Result<()> {
         let recv = self.view(recv)?;
         let send = send.map(DeviceSlice::of).or_else(|| (self.rank() == root).then_some(recv));
         self.uses(send, Some(recv))?;
+        let options = with(&options, &None);
         // SAFETY: as in `allreduce`.
-        unsafe { self.comm.broadcast(given(&send), &recv, root, self.stream) }
+        unsafe { self.comm.broadcast_with(given(&send), &recv, root, options, self.stream) }
     }
 
     /// Queues [`Communicator::reduce`]. Only the root needs `recv`, and with [`InPlace`] every
@@ -359,10 +371,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Queues [`Communicator::allgather`].
     pub fn allgather(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
+        self.allgather_with(send, recv, CallOptions::new())
+    }
+
+    /// Queues [`Communicator::allgather_with`].
+    pub fn allgather_with(
+        &mut self,
+        send: impl Input<'scope>,
+        recv: impl Target<'scope>,
+        options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
+    ) -> Result<()> {
         let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
+        let options = with(&options, &None);
         // SAFETY: as in `allreduce`.
-        unsafe { self.comm.allgather(&send, &recv, self.stream) }
+        unsafe { self.comm.allgather_with(&send, &recv, options, self.stream) }
     }
 
     /// Queues [`Communicator::reduce_scatter`].
@@ -372,18 +395,41 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         op: ReduceOp,
     ) -> Result<()> {
+        self.reduce_scatter_with(send, recv, op, CallOptions::new())
+    }
+
+    /// Queues [`Communicator::reduce_scatter_with`].
+    pub fn reduce_scatter_with(
+        &mut self,
+        send: impl Input<'scope>,
+        recv: impl Target<'scope>,
+        op: ReduceOp,
+        options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
+    ) -> Result<()> {
         let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
+        let options = with(&options, &None);
         // SAFETY: as in `allreduce`.
-        unsafe { self.comm.reduce_scatter(&send, &recv, op, self.stream) }
+        unsafe { self.comm.reduce_scatter_with(&send, &recv, op, options, self.stream) }
     }
 
     /// Queues [`Communicator::alltoall`].
     pub fn alltoall(&mut self, send: impl Input<'scope>, recv: impl Target<'scope>) -> Result<()> {
+        self.alltoall_with(send, recv, CallOptions::new())
+    }
+
+    /// Queues [`Communicator::alltoall_with`].
+    pub fn alltoall_with(
+        &mut self,
+        send: impl Input<'scope>,
+        recv: impl Target<'scope>,
+        options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
+    ) -> Result<()> {
         let (send, recv) = self.pair(send, recv)?;
         self.uses(Some(send), Some(recv))?;
+        let options = with(&options, &None);
         // SAFETY: as in `allreduce`.
-        unsafe { self.comm.alltoall(&send, &recv, self.stream) }
+        unsafe { self.comm.alltoall_with(&send, &recv, options, self.stream) }
     }
 
     /// Queues [`Communicator::gather`]. Only the root needs `recv`.

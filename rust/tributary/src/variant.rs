@@ -1,4 +1,4 @@
-//! Which code serves an allreduce.
+//! Which code serves a call.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tributary_sys as sys;
 
 use crate::error::text;
 
-/// Which code serves an allreduce; on `host` only `Auto` and `Symmetric`. All ranks pass the same.
+/// Which code serves a call; on `host` only `Auto` and `Symmetric`. All ranks pass the same.
 /// [`CallOptions::variant`](crate::CallOptions::variant) takes one; the header's PEERS says what each
 /// is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,9 +19,9 @@ pub enum Variant {
     Nccl,
     /// Each rank stores its part into memory of its peers: for small calls.
     Push,
-    /// Each rank reads the parts of all where they lie; not in place.
+    /// Each rank reads the parts of all where they lie; an allreduce not in place.
     OneShot,
-    /// Each rank reads its share of all parts, and writes it to all results.
+    /// Each rank reads its share of all parts, and writes it to all results: allreduces.
     TwoShot,
     /// As `Auto`, of buffers that are [`Symmetric`](crate::Symmetric) memory.
     Symmetric,

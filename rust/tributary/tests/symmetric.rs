@@ -70,6 +70,42 @@ fn every_scope_takes_it() {
 }
 
 #[test]
+fn calls_of_blocks_take_it() {
+    for size in [1, 2, 3] {
+        ranks(size, |comm, stream| {
+            let (rank, symmetric) = (comm.rank(), CallOptions::new().variant(Variant::Symmetric));
+            let mut one = memory_of(comm, stream, &[rank as f32; 300]);
+            let mut all = vec_on(comm, &vec![0.0_f32; 300 * size]);
+            comm.scope(stream, |s| s.allgather_with(&one, &mut all, symmetric)).unwrap();
+            let expected: Vec<f32> = (0..300 * size).map(|i| (i / 300) as f32).collect();
+            assert_eq!(get(&all), expected);
+
+            // Block i of rank r is 10 * r + i.
+            let blocks: Vec<f32> = (0..300 * size).map(|i| (i / 300 + 10 * rank) as f32).collect();
+            let mut from = memory_of(comm, stream, &blocks);
+            comm.scope(stream, |s| s.alltoall_with(&from, &mut all, symmetric)).unwrap();
+            let expected: Vec<f32> =
+                (0..300 * size).map(|i| (rank + i / 300 * 10) as f32).collect();
+            assert_eq!(get(&all), expected);
+            let (max, last) = (ReduceOp::Max, size - 1);
+            comm.scope(stream, |s| s.reduce_scatter_with(&from, &mut one, max, symmetric)).unwrap();
+            assert_eq!(read(comm, stream, &one), [(10 * last + rank) as f32; 300]);
+            comm.scope(stream, |s| s.reduce_scatter_with(InPlace, &mut from, max, symmetric))
+                .unwrap();
+            comm.scope(stream, |s| s.broadcast_with(None, &mut one, last, symmetric)).unwrap();
+            assert_eq!(read(comm, stream, &one), [(11 * last) as f32; 300]);
+
+            let factor = symmetric.factor(2.0);
+            let error =
+                error_of(comm.scope(stream, |s| s.broadcast_with(None, &mut one, 0, factor)));
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            one.free().unwrap();
+            from.free().unwrap();
+        });
+    }
+}
+
+#[test]
 fn the_variant_asks_for_it() {
     ranks(2, |comm, stream| {
         let symmetric = CallOptions::new().variant(Variant::Symmetric);

@@ -180,6 +180,50 @@ static bool allreduce(struct symmetric *s, char *send, char *recv, size_t count)
     return same;
 }
 
+enum { BLOCK = 25 }; /* f32 of each rank */
+
+static float of_rank(int rank, int i)
+{
+    return (float)(100 * rank + i);
+}
+
+/* The other calls that have variants: from symmetric memory to any, in which only `send` must lie. */
+static bool other_kinds(struct symmetric *s, float *send)
+{
+    const int root = s->size - 1;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    float found[3][64 * BLOCK], *recv[3];
+    bool good = s->size <= 64;
+    options.variant = TRIB_VARIANT_SYMMETRIC;
+    guarded_reset(&s->plain, sizeof found, 0);
+    for (int i = 0; i < s->size * BLOCK; i++)
+        found[0][i] = of_rank(s->rank, i);
+    for (int kind = 0; kind < 3; kind++)
+        recv[kind] = (float *)(void *)guarded_data(&s->plain, 0) + kind * 64 * BLOCK;
+    const size_t bytes = (size_t)s->size * BLOCK * sizeof(float);
+    good = good && guarded_push(&s->plain, s->stream) && copy(s, send, found[0], bytes) &&
+           CHECK_OK(
+               trib_allgather_with(s->comm, send, recv[0], BLOCK, TRIB_F32, &options, s->stream)) &&
+           CHECK_OK(
+               trib_alltoall_with(s->comm, send, recv[1], BLOCK, TRIB_F32, &options, s->stream)) &&
+           CHECK_OK(trib_reduce_scatter_with(s->comm, send, recv[2], BLOCK, TRIB_F32, TRIB_SUM,
+                                             &options, s->stream)) &&
+           CHECK_OK(trib_broadcast_with(s->comm, s->rank == root ? send : NULL, recv[2] + BLOCK,
+                                        BLOCK, TRIB_F32, root, &options, s->stream));
+    for (int kind = 0; kind < 3 && good; kind++)
+        good = copy(s, found[kind], recv[kind], kind == 2 ? 2 * BLOCK * sizeof(float) : bytes);
+    for (int i = 0; i < BLOCK && good; i++) {
+        float sum = 0;
+        for (int rank = 0; rank < s->size; rank++) {
+            sum += of_rank(rank, s->rank * BLOCK + i);
+            good = CHECK(found[0][rank * BLOCK + i] == of_rank(rank, i)) &&
+                   CHECK(found[1][rank * BLOCK + i] == of_rank(rank, s->rank * BLOCK + i)) && good;
+        }
+        good = CHECK(found[2][i] == sum && found[2][BLOCK + i] == of_rank(root, i)) && good;
+    }
+    return good;
+}
+
 /* A buffer of another kind is refused, as each rank finds for itself; so is one that is too short. */
 static bool refuses_buffers(const struct symmetric *s, char *data)
 {
@@ -193,7 +237,14 @@ static bool refuses_buffers(const struct symmetric *s, char *data)
            CHECK_STATUS(trib_allreduce_with(s->comm, data, plain, 4, TRIB_F32, TRIB_SUM, &options,
                                             s->stream),
                         TRIB_ERR_INVALID_BUFFER) &&
-           CHECK_DETAIL("`recv`") && CHECK_OK(trib_comm_status(s->comm));
+           CHECK_DETAIL("`recv`") &&
+           CHECK_STATUS(trib_allgather_with(s->comm, plain, data, 1, TRIB_F32, &options, s->stream),
+                        TRIB_ERR_INVALID_BUFFER) &&
+           CHECK_DETAIL("`send`") &&
+           CHECK_STATUS(trib_alltoall_with(s->comm, data, plain, SMALL / 4 / (size_t)s->size + 1,
+                                           TRIB_F32, &options, s->stream),
+                        TRIB_ERR_INVALID_BUFFER) &&
+           CHECK_DETAIL("`send`") && CHECK_OK(trib_comm_status(s->comm));
 }
 
 static bool imports(struct symmetric *s)
@@ -224,7 +275,8 @@ static bool every_part(struct symmetric *s, char *small, char *large, uint64_t b
     static const size_t counts[] = {0, 1, 250, LARGE / 8, LARGE / 4};
     bool good = CHECK(held(s) >= before + SMALL + LARGE) && is_found(s, small, SMALL) &&
                 is_found(s, large, LARGE) && reaches(s, small, SMALL) && reaches(s, large, LARGE) &&
-                is_reached(s, small) && free_mistakes(s, small, large) && refuses_buffers(s, small);
+                is_reached(s, small) && free_mistakes(s, small, large) &&
+                refuses_buffers(s, small) && other_kinds(s, (float *)(void *)large);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0] && good; i++)
         good = allreduce(s, large, large, counts[i]) &&
                (counts[i] > LARGE / 8 ||

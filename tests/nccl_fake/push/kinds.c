@@ -16,6 +16,7 @@ struct call {
     trib_dtype dtype;
     int32_t root;
     bool in_place;
+    trib_call_options options;
 };
 
 static const char *const names[KINDS] = {"reduce_scatters", "allgathers", "broadcasts",
@@ -49,24 +50,31 @@ static size_t send_at(const struct call *c, int rank)
     return c->in_place && c->kind == GATHER ? (size_t)rank * bytes_of(c) : 0;
 }
 
-static void call_rank(int rank, int size, void *argument)
+static trib_status queue(const struct call *c, int rank)
 {
-    const struct call *c = argument;
     trib_comm *comm = c->ranks->comms[rank];
     const trib_stream stream = c->ranks->streams[rank];
     char *const data = c->ranks->data[rank];
     const void *send = data + send_at(c, rank);
     void *recv = data + recv_at(c, rank);
+    switch (c->kind) {
+    case SCATTER:
+        return trib_reduce_scatter_with(comm, send, recv, c->count, c->dtype, TRIB_SUM, &c->options,
+                                        stream);
+    case ALLTOALL:
+        return trib_alltoall_with(comm, send, recv, c->count, c->dtype, &c->options, stream);
+    case GATHER:
+        return trib_allgather_with(comm, send, recv, c->count, c->dtype, &c->options, stream);
+    default:
+        return trib_broadcast_with(comm, rank == c->root || c->in_place ? send : NULL, recv,
+                                   c->count, c->dtype, c->root, &c->options, stream);
+    }
+}
+
+static void call_rank(int rank, int size, void *argument)
+{
     (void)size;
-    if (c->kind == SCATTER)
-        CHECK_OK(trib_reduce_scatter(comm, send, recv, c->count, c->dtype, TRIB_SUM, stream));
-    else if (c->kind == ALLTOALL)
-        CHECK_OK(trib_alltoall(comm, send, recv, c->count, c->dtype, stream));
-    else if (c->kind == GATHER)
-        CHECK_OK(trib_allgather(comm, send, recv, c->count, c->dtype, stream));
-    else
-        CHECK_OK(trib_broadcast(comm, rank == c->root || c->in_place ? send : NULL, recv, c->count,
-                                c->dtype, c->root, stream));
+    CHECK_OK(queue(argument, rank));
 }
 
 /* ------------------------------------------------------------------------------------ the results */
@@ -154,8 +162,8 @@ static void results(int size)
         int calls = 0;
         for (int i = 0; i < 4 * KINDS * 2; i++, calls++) {
             const int turn = i / KINDS;
-            struct call c = {&ranks,   (enum kind)(i % KINDS), PUSH_N,
-                             TRIB_I32, (i + turn) % size,      turn % 2};
+            struct call c = {&ranks,   (enum kind)(i % KINDS), PUSH_N, TRIB_I32, (i + turn) % size,
+                             turn % 2, TRIB_CALL_OPTIONS_INIT};
             if (c.kind != SCATTER)
                 c.dtype = copied[i / KINDS % 4];
             one_call(&c);
@@ -211,7 +219,7 @@ static void check_larger(struct call *c)
 
 static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dtype, size_t limit)
 {
-    struct call c = {ranks, kind, 0, dtype, ranks->size - 1, false};
+    struct call c = {ranks, kind, 0, dtype, ranks->size - 1, false, TRIB_CALL_OPTIONS_INIT};
     c.count = most_of(&c, limit);
     (void)push_counts(ranks, -1, -1);
     if (dtype == TRIB_I32)
@@ -255,8 +263,8 @@ static void pulled(size_t count)
             const int staged = i / KINDS / 4;
             const struct fake_pulls before = fake_pulls();
             const int turn = i / KINDS;
-            struct call c = {&ranks,   (enum kind)(i % KINDS), count,
-                             TRIB_I32, (i + turn / 2) % 2,     turn % 2};
+            struct call c = {&ranks,   (enum kind)(i % KINDS), count, TRIB_I32, (i + turn / 2) % 2,
+                             turn % 2, TRIB_CALL_OPTIONS_INIT};
             if (!is_pulled(&c))
                 continue;
             if (staged != 0)
@@ -282,12 +290,67 @@ static void most(int size, enum kind kind, size_t bytes, trib_dtype dtype)
     const trib_options options = TRIB_OPTIONS_INIT;
     push_begin("up to where pull goes with reduce_scatters, allgathers, alltoalls and broadcasts");
     if (push_open(&ranks, size, bytes + 8 * blocks, &options)) {
-        struct call c = {&ranks, kind, bytes / trib_dtype_size(dtype) / blocks, dtype, 0, true};
+        struct call c = {&ranks,
+                         kind,
+                         bytes / trib_dtype_size(dtype) / blocks,
+                         dtype,
+                         0,
+                         true,
+                         TRIB_CALL_OPTIONS_INIT};
         for (int over = 0; over < 2; over++, c.count++) {
             const struct fake_pulls before = fake_pulls();
             check_ranks(size, call_rank, &c);
             check_server(&c, before, over == 0, false);
         }
+        push_close(&ranks);
+    }
+    push_end();
+}
+
+static void refused(const struct call *c, const char *why)
+{
+    for (int rank = 0; rank < c->ranks->size; rank++) {
+        CHECK_STATUS(queue(c, rank), TRIB_ERR_UNSUPPORTED);
+        CHECK_DETAIL(why);
+    }
+}
+
+/* A small call by push, by pull, and by NCCL; and what serves none. */
+static void named(struct push_ranks *ranks, enum kind kind, bool in_place)
+{
+    struct call c = {ranks, kind, PUSH_N, TRIB_I32, 1, in_place, TRIB_CALL_OPTIONS_INIT};
+    const struct fake_pulls before = fake_pulls();
+    (void)push_counts(ranks, -1, -1);
+    c.options.variant = TRIB_VARIANT_PUSH;
+    one_call(&c);
+    CHECK(push_counts(ranks, 0, 1));
+    c.options.variant = TRIB_VARIANT_ONE_SHOT;
+    one_call(&c);
+    check_server(&c, before, true, false);
+    c.options.variant = TRIB_VARIANT_NCCL;
+    check_ranks(ranks->size, call_rank, &c);
+    check_server(&c, fake_pulls(), false, false);
+    c.options.variant = TRIB_VARIANT_TWO_SHOT;
+    refused(&c, "allreduces alone");
+    c.options.variant = TRIB_VARIANT_WINDOW;
+    refused(&c, "TRIB_WINDOWS");
+    c.options.variant = TRIB_VARIANT_PUSH;
+    c.count = (size_t)1024 * KIB;
+    refused(&c, "small enough");
+    c.options.flags = TRIB_CALL_FACTOR;
+    refused(&c, "a factor");
+}
+
+static void by_name(void)
+{
+    struct push_ranks ranks;
+    const trib_options options = TRIB_OPTIONS_INIT;
+    push_begin("variants of reduce_scatters, allgathers, alltoalls and broadcasts");
+    if (push_open(&ranks, 3, (size_t)2 * 3 * 4 * 1024 * KIB, &options)) {
+        for (int kind = 0; kind < KINDS; kind++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                named(&ranks, (enum kind)kind, in_place);
+        CHECK(push_works(&ranks));
         push_close(&ranks);
     }
     push_end();
@@ -303,7 +366,8 @@ static void moved(void)
     if (push_open(&ranks, 3, (size_t)2 * 3 * 4 * PUSH_N, &options)) {
         fake_move_data(true);
         for (int kind = 0; kind < KINDS; kind++) {
-            struct call c = {&ranks, (enum kind)kind, PUSH_N, TRIB_U32, 1, false};
+            struct call c = {&ranks, (enum kind)kind,       PUSH_N, TRIB_U32, 1,
+                             false,  TRIB_CALL_OPTIONS_INIT};
             fill(&c);
             check_ranks(3, call_rank, &c);
             for (int rank = 0; rank < 3; rank++)
@@ -318,6 +382,7 @@ static void moved(void)
 void push_kinds(void)
 {
     moved();
+    by_name();
     for (int size = 2; size <= 8; size += 3)
         results(size);
     barrier();

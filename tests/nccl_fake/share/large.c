@@ -1,5 +1,7 @@
 /* The first symmetric memory of ranks in processes of their own brings pull, which reaches each rank's buffers
  * where the others have mapped them. */
+#include <stdlib.h>
+
 #include "tests/nccl_fake/share/cases.h"
 #include "tests/nccl_fake/share/symmetric.h"
 
@@ -129,6 +131,70 @@ static void apart(void)
             recv[rank] = ranks.data[rank];
         CHECK(sums_to(&all, send, recv, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
         CHECK(sums_to(&all, recv, send, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
+    }
+    end(&ranks);
+}
+
+/* All that peers read is `send`, which each rank has elsewhere: by kind, to memory of another kind. */
+static bool kind_works(const struct symmetric *all, enum tri_kind kind, char *const *send,
+                       char *const *recv, size_t count)
+{
+    const bool scatters = kind == TRI_REDUCE_SCATTER || kind == TRI_ALLTOALL;
+    const bool gathers = kind == TRI_ALLGATHER || kind == TRI_ALLTOALL;
+    const size_t sent = count * (scatters ? RANKS : 1), got = count * (gathers ? RANKS : 1);
+    bool good = true;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (size_t i = 0; i < sent; i++)
+            ((float *)(void *)send[rank])[i] = (float)(i % 1000 + 1000 * (size_t)rank);
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct tri_call call = {.kind = kind,
+                                      .transport = all->ranks->of[rank],
+                                      .send =
+                                          kind != TRI_BROADCAST || rank == 1 ? send[rank] : NULL,
+                                      .recv = recv[rank],
+                                      .count = count,
+                                      .dtype = TRIB_F32,
+                                      .op = TRIB_SUM,
+                                      .variant = TRIB_VARIANT_SYMMETRIC,
+                                      .peer = 1,
+                                      .stream = all->ranks->streams[rank]};
+        good = CHECK_OK(transports()->collective(&call, 1)) && good;
+    }
+    for (int rank = 0; rank < RANKS && good; rank++) {
+        good = share_wait(all->ranks, rank);
+        for (size_t i = 0; i < got && good; i++) {
+            const size_t own = (scatters ? (size_t)rank * count : 0) + i % count;
+            const size_t from = gathers ? i / count : 1;
+            const float right = kind == TRI_REDUCE_SCATTER ? (float)(RANKS * (own % 1000) + 3000)
+                                                           : (float)(own % 1000 + 1000 * from);
+            good = CHECK_MSG(((float *)(void *)recv[rank])[i] == right, "kind %d, rank %d, %zu",
+                             (int)kind, rank, i);
+        }
+    }
+    return good;
+}
+
+static void kinds(void)
+{
+    static const enum tri_kind kinds_of[] = {TRI_REDUCE_SCATTER, TRI_ALLGATHER, TRI_ALLTOALL};
+    struct share_ranks ranks;
+    struct symmetric all;
+    char *send[RANKS], *recv[RANKS];
+    begin(&all, &ranks, "large calls of other kinds on symmetric memory");
+    if (share_open(&ranks) &&
+        CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
+        own(&all, send);
+        for (int rank = 0; rank < RANKS; rank++)
+            recv[rank] = malloc(BYTES);
+        all.before = fake_pulls();
+        for (size_t i = 0; i < sizeof kinds_of / sizeof *kinds_of; i++) {
+            const size_t count = kinds_of[i] == TRI_ALLGATHER ? LARGE_N / 3 : 262144 + 4;
+            CHECK(kind_works(&all, kinds_of[i], send, recv, count) && pulled(&all, 1, 0));
+            CHECK(kind_works(&all, kinds_of[i], send, recv, SHARE_N) && pulled(&all, 0, 0));
+        }
+        CHECK(kind_works(&all, TRI_BROADCAST, send, recv, SHARE_N) && pulled(&all, 0, 0));
+        for (int rank = 0; rank < RANKS; rank++)
+            free(recv[rank]);
     }
     end(&ranks);
 }
@@ -291,6 +357,7 @@ void share_large(void)
 {
     calls();
     apart();
+    kinds();
     is_nccls();
     not_taken(FAKE_PULL_WORKS);
     not_taken(FAKE_PULL_LOSES);

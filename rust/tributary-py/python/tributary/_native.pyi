@@ -119,6 +119,7 @@ class Communicator:
         root: int = 0,
         *,
         out: Tensor | None = None,
+        variant: Variant = "auto",
         stream: AnyStream | None = None,
     ) -> Work: ...
     def reduce(
@@ -131,7 +132,12 @@ class Communicator:
         stream: AnyStream | None = None,
     ) -> Work: ...
     def allgather(
-        self, tensor: Tensor | None, out: Tensor, *, stream: AnyStream | None = None
+        self,
+        tensor: Tensor | None,
+        out: Tensor,
+        *,
+        variant: Variant = "auto",
+        stream: AnyStream | None = None,
     ) -> Work: ...
     def reduce_scatter(
         self,
@@ -139,10 +145,16 @@ class Communicator:
         out: Tensor | None = None,
         op: Op = "sum",
         *,
+        variant: Variant = "auto",
         stream: AnyStream | None = None,
     ) -> Work: ...
     def alltoall(
-        self, tensor: Tensor, out: Tensor | None = None, *, stream: AnyStream | None = None
+        self,
+        tensor: Tensor,
+        out: Tensor | None = None,
+        *,
+        variant: Variant = "auto",
+        stream: AnyStream | None = None,
     ) -> Work: ...
     def gather(
         self,
