@@ -8,6 +8,11 @@
 #include "tests/conformance/reference.h"
 
 enum { SMALL = 1000, LARGE = (3 << 20) + 20, RUN = 64 }; /* bytes */
+enum {
+    BLOCK = 25,
+    RANKS = 64,
+    RESULT = RANKS * BLOCK
+}; /* f32 of a rank, ranks at most, f32 of a result */
 
 /* One rank. */
 struct symmetric {
@@ -180,8 +185,6 @@ static bool allreduce(struct symmetric *s, char *send, char *recv, size_t count)
     return same;
 }
 
-enum { BLOCK = 25 }; /* f32 of each rank */
-
 static float of_rank(int rank, int i)
 {
     return (float)(100 * rank + i);
@@ -192,14 +195,14 @@ static bool other_kinds(struct symmetric *s, float *send)
 {
     const int root = s->size - 1;
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
-    float found[3][64 * BLOCK], *recv[3];
-    bool good = s->size <= 64;
+    float found[3][RESULT], *recv[3];
+    bool good = CHECK(s->size <= RANKS);
     options.variant = TRIB_VARIANT_SYMMETRIC;
     guarded_reset(&s->plain, sizeof found, 0);
     for (int i = 0; i < s->size * BLOCK; i++)
         found[0][i] = of_rank(s->rank, i);
     for (int kind = 0; kind < 3; kind++)
-        recv[kind] = (float *)(void *)guarded_data(&s->plain, 0) + kind * 64 * BLOCK;
+        recv[kind] = (float *)(void *)guarded_data(&s->plain, 0) + kind * RESULT;
     const size_t bytes = (size_t)s->size * BLOCK * sizeof(float);
     good = good && guarded_push(&s->plain, s->stream) && copy(s, send, found[0], bytes) &&
            CHECK_OK(
@@ -310,8 +313,9 @@ static void symmetric_rank(int rank, int size, void *argument)
                           .device = suite->team.devices[rank],
                           .stream = suite->team.streams[rank],
                           .image = malloc(LARGE)};
-    const bool good =
-        s.image != NULL && guarded_create(&s.plain, s.device, SMALL) && every_call(&s);
+    const bool good = s.image != NULL &&
+                      guarded_create(&s.plain, s.device, 3 * RESULT * sizeof(float)) &&
+                      every_call(&s);
     backend_go_on(suite, rank, good);
     guarded_destroy(&s.plain);
     free(s.image);

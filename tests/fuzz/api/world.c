@@ -61,6 +61,8 @@ void world_open(struct world *world, struct bytes *in)
     world->size = 1 + (int)((bytes_u8(in) + 1) % FUZZ_RANKS);
     const uint32_t how = bytes_below(in, 4);
     world->flags = bytes_rare(in, 4) ? bytes_below(in, FUZZ_OPTION_FLAGS + 1) : 0;
+    if ((world->flags & TRIB_WINDOWS_UNABORTABLE) != 0)
+        world->flags |= TRIB_WINDOWS;             /* which it is about */
     world->hasty = how != 3 && bytes_rare(in, 4); /* by an id all ranks must be in time */
     struct opening opening = {.world = world, .options = world_options(world)};
     for (int r = 0; r < world->size; r++)
