@@ -168,10 +168,16 @@ static bool expect_barrier(double *out, const struct bench_call *call, int rank,
     return false;
 }
 
-static trib_status run_allreduce(trib_comm *comm, const struct bench_call *c, trib_stream stream)
+static trib_call_options options_of(const struct bench_call *c)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     options.variant = c->variant;
+    return options;
+}
+
+static trib_status run_allreduce(trib_comm *comm, const struct bench_call *c, trib_stream stream)
+{
+    const trib_call_options options = options_of(c);
     return c->variant == TRIB_VARIANT_AUTO
                ? trib_allreduce(comm, c->send, c->recv, c->count, c->dtype, c->op, stream)
                : trib_allreduce_with(comm, c->send, c->recv, c->count, c->dtype, c->op, &options,
@@ -180,7 +186,9 @@ static trib_status run_allreduce(trib_comm *comm, const struct bench_call *c, tr
 
 static trib_status run_broadcast(trib_comm *comm, const struct bench_call *c, trib_stream stream)
 {
-    return trib_broadcast(comm, c->send, c->recv, c->count, c->dtype, c->root, stream);
+    const trib_call_options options = options_of(c);
+    return trib_broadcast_with(comm, c->send, c->recv, c->count, c->dtype, c->root, &options,
+                               stream);
 }
 
 static trib_status run_reduce(trib_comm *comm, const struct bench_call *c, trib_stream stream)
@@ -190,18 +198,22 @@ static trib_status run_reduce(trib_comm *comm, const struct bench_call *c, trib_
 
 static trib_status run_allgather(trib_comm *comm, const struct bench_call *c, trib_stream stream)
 {
-    return trib_allgather(comm, c->send, c->recv, c->count, c->dtype, stream);
+    const trib_call_options options = options_of(c);
+    return trib_allgather_with(comm, c->send, c->recv, c->count, c->dtype, &options, stream);
 }
 
 static trib_status run_reduce_scatter(trib_comm *comm, const struct bench_call *c,
                                       trib_stream stream)
 {
-    return trib_reduce_scatter(comm, c->send, c->recv, c->count, c->dtype, c->op, stream);
+    const trib_call_options options = options_of(c);
+    return trib_reduce_scatter_with(comm, c->send, c->recv, c->count, c->dtype, c->op, &options,
+                                    stream);
 }
 
 static trib_status run_alltoall(trib_comm *comm, const struct bench_call *c, trib_stream stream)
 {
-    return trib_alltoall(comm, c->send, c->recv, c->count, c->dtype, stream);
+    const trib_call_options options = options_of(c);
+    return trib_alltoall_with(comm, c->send, c->recv, c->count, c->dtype, &options, stream);
 }
 
 static trib_status run_gather(trib_comm *comm, const struct bench_call *c, trib_stream stream)

@@ -14,7 +14,7 @@ struct bench_call {
     trib_dtype dtype;
     trib_op op;
     int32_t root;
-    trib_variant variant; /* of an allreduce of one rank */
+    trib_variant variant; /* of calls that take one */
 };
 
 enum bench_kind {

@@ -14,7 +14,7 @@ struct sweep_variant {
     const char *name;
     void (*choose)(trib_options *options); /* NULL: as they are by default */
     bool symmetric;                        /* the buffers are symmetric memory */
-    trib_variant variant;                  /* of allreduces, on nccl */
+    trib_variant variant;                  /* on nccl, of calls that take one */
 };
 /* The table, ended by a NULL name. */
 extern const struct sweep_variant sweep_variants[];

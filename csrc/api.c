@@ -675,6 +675,7 @@ trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv, s
 trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
                            trib_dtype dtype, int32_t root, trib_stream stream)
 {
+    NEED(comm);
     return trib_broadcast_with(comm, send, recv, count, dtype, root, NULL, stream);
 }
 
@@ -705,6 +706,7 @@ trib_status trib_reduce(trib_comm *comm, const void *send, void *recv, size_t co
 trib_status trib_allgather(trib_comm *comm, const void *send, void *recv, size_t count,
                            trib_dtype dtype, trib_stream stream)
 {
+    NEED(comm);
     return trib_allgather_with(comm, send, recv, count, dtype, NULL, stream);
 }
 
@@ -721,6 +723,7 @@ trib_status trib_allgather_with(trib_comm *comm, const void *send, void *recv, s
 trib_status trib_reduce_scatter(trib_comm *comm, const void *send, void *recv, size_t count,
                                 trib_dtype dtype, trib_op op, trib_stream stream)
 {
+    NEED(comm);
     return trib_reduce_scatter_with(comm, send, recv, count, dtype, op, NULL, stream);
 }
 
@@ -737,6 +740,7 @@ trib_status trib_reduce_scatter_with(trib_comm *comm, const void *send, void *re
 trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
                           trib_dtype dtype, trib_stream stream)
 {
+    NEED(comm);
     return trib_alltoall_with(comm, send, recv, count, dtype, NULL, stream);
 }
 

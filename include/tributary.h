@@ -472,7 +472,8 @@ enum {
     TRIB_NO_SIDE_CHANNEL = 1u << 5,
     /** On nccl: trib_symmetric_alloc and trib_symmetric_import register what they make with NCCL, as a window.
      *  NCCL then serves its part of the calls with such buffers by its symmetric kernels, where it has one: see
-     *  TRIB_VARIANT_WINDOW. An abort ends these kernels since NCCL 2.29.7, and never the copy engines of
+     *  TRIB_VARIANT_WINDOW. Each rank's NCCL chooses, and finds the others' buffers, by where its own lie, whatever
+     *  the variant: a buffer of a call lies in the same allocation at the same offset on all ranks, or in none. An abort ends these kernels since NCCL 2.29.7, and never the copy engines of
      *  TRIB_CTA_ZERO (NCCL_CTA_POLICY counts): with an older NCCL, or that policy, TRIB_ERR_UNSUPPORTED. While
      *  a rank allocates, no thread may capture a CUDA graph in global mode. No effect where a communicator is
      *  adopted. */
@@ -1035,8 +1036,9 @@ enum {
         3, /**< each rank reads the parts of all where they lie; an allreduce not in place */
     TRIB_VARIANT_TWO_SHOT =
         4, /**< each rank reads its share of all parts, and writes it to all: allreduces */
-    TRIB_VARIANT_SYMMETRIC = 5, /**< as AUTO, of buffers that are symmetric memory (see there) */
-    TRIB_VARIANT_WINDOW = 6     /**< NCCL, of buffers in its windows: TRIB_WINDOWS */
+    TRIB_VARIANT_SYMMETRIC =
+        5,                  /**< as AUTO, of symmetric memory (see there), which all ranks pass */
+    TRIB_VARIANT_WINDOW = 6 /**< NCCL, of buffers in its windows: TRIB_WINDOWS */
 };
 
 /** "two_shot"; "?" for an invalid variant. */
@@ -1051,7 +1053,7 @@ typedef struct trib_call_options {
     double factor;  /**< with TRIB_CALL_FACTOR: this rank's factor, any number; of allreduces */
     const float *device_factor; /**< if not NULL, replaces `factor`: the float in device memory that
                                  *   the stream reads when it reaches the call. A buffer of the
-                                 *   call; not inside `recv` */
+                                 *   call; not inside `recv`; of allreduces */
     trib_variant variant;       /**< the same on all ranks */
     uint32_t reserved;          /**< 0 */
 } trib_call_options;
@@ -1068,13 +1070,15 @@ typedef struct trib_call_options {
  *
  *  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;
  *  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,
- *  and every one but AUTO and SYMMETRIC on host. Both shots take what the large calls of PEERS take,
- *  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.
+ *  and every one but AUTO and SYMMETRIC on host. The shots take what the large calls of PEERS take, TWO_SHOT its
+ *  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers cannot map go through memory of the library there, too.
  *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
- *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` and `recv`; with SYMMETRIC, of
- *  a call other than an allreduce, `send` alone, for nobody reaches the other ranks' `recv`. All variants give the
- *  same bits but where NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and
- *  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different. */
+ *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)
+ *  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no
+ *  peer reaches `recv`. All variants give the same bits but where NCCL serves the call. NCCL 2.28 has symmetric
+ *  kernels for allgathers, and for allreduces and reduce_scatters that are sums of f16, bf16 and f32, without a
+ *  factor; it serves the rest on windows by its other ones. With the same buffers TRIB_VARIANT_NCCL is no
+ *  different. */
 TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, trib_op op,
                                          const trib_call_options *options, trib_stream stream);
@@ -1122,7 +1126,8 @@ TRIB_API trib_status trib_reduce_scatter_with(trib_comm *comm, const void *send,
 TRIB_API trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv, size_t count,
                                    trib_dtype dtype, trib_stream stream);
 
-/** trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory. */
+/** trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory: with
+ *  TRIB_VARIANT_SYMMETRIC that is slower than with AUTO, on all ranks (trib_counters.staged_calls). */
 TRIB_API trib_status trib_alltoall_with(trib_comm *comm, const void *send, void *recv, size_t count,
                                         trib_dtype dtype, const trib_call_options *options,
                                         trib_stream stream);

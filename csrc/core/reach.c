@@ -36,14 +36,22 @@ static trib_status check_buffer(const struct trib_comm *comm, int operation,
                          name, data, bytes, trib_variant_name(call->variant));
 }
 
+/* Does the library of the backend look where the buffers lie, in which all ranks must then be alike? */
+static bool has_windows(const struct trib_comm *comm)
+{
+    return (comm->flags & TRIB_WINDOWS) != 0 && comm->backend->transport->open_window != NULL;
+}
+
 trib_status tri_symmetric_check(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     const struct tri_operation *traits = &tri_operations[operation];
-    const bool writes_there =
-        operation == TRI_ALLREDUCE_WITH || call->variant == TRIB_VARIANT_WINDOW;
-    if (traits->send == TRI_EVERYWHERE || call->peer == comm->rank)
+    const bool sends = traits->send == TRI_EVERYWHERE || call->peer == comm->rank;
+    const bool both = operation == TRI_ALLREDUCE_WITH || has_windows(comm);
+    const bool same =
+        sends && call->recv == call->send && traits->send_blocks == traits->recv_blocks;
+    if (sends)
         TRI_TRY(check_buffer(comm, operation, call, "send", call->send, traits->send_blocks));
-    return !writes_there || call->recv == call->send
+    return !both || same
                ? TRIB_OK
                : check_buffer(comm, operation, call, "recv", call->recv, traits->recv_blocks);
 }

@@ -169,6 +169,12 @@ void bad_factors(const struct bad *bad)
     variants(bad);
     others(bad);
     unreadable(bad);
+    CHECK_STATUS(trib_broadcast(NULL, bad->a, bad->b, 4, TRIB_F32, 0, NULL),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("trib_broadcast: `comm`");
+    CHECK_STATUS(trib_alltoall_with(NULL, bad->a, bad->b, 4, TRIB_F32, &options, NULL),
+                 TRIB_ERR_INVALID_ARGUMENT);
+    CHECK_DETAIL("trib_alltoall_with: `comm`");
     CHECK_STATUS(trib_allreduce_with(NULL, bad->a, bad->b, 4, TRIB_F32, TRIB_SUM, &options, NULL),
                  TRIB_ERR_INVALID_ARGUMENT);
     CHECK_DETAIL("trib_allreduce_with");

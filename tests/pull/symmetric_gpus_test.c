@@ -167,14 +167,15 @@ static bool others_are_right(const struct rank *r, const uint32_t *found, size_t
     return true;
 }
 
-/* No buffer goes through scratch where pull serves a call. */
-static bool other_calls(const struct rank *r, const struct symmetric *s, size_t count)
+/* By `variant`; no buffer goes through scratch where pull serves a call. */
+static bool other_calls(const struct rank *r, const struct symmetric *s, size_t count,
+                        trib_variant variant)
 {
     const size_t bytes = (2 * (size_t)r->size + 2) * count * sizeof(uint32_t);
     trib_counters before = TRIB_COUNTERS_INIT, after = TRIB_COUNTERS_INIT;
     struct others o = {.send = s->send, .count = count, .options = TRIB_CALL_OPTIONS_INIT};
     uint32_t *found = malloc(bytes);
-    o.options.variant = TRIB_VARIANT_SYMMETRIC;
+    o.options.variant = variant;
     MUST(cudaMalloc((void **)&o.recv, bytes));
     CHECK_OK(trib_comm_counters(&before, r->comm));
     if (r->shared->captured)
@@ -276,8 +277,9 @@ static void run_symmetric(int index, int n, void *argument)
                (!s.served || sum_symmetric(&r, &s, &call, TRIB_VARIANT_TWO_SHOT));
     }
     for (size_t count = 5; count * (size_t)n <= LARGE && good; count = count * 13 + 1)
-        good = other_calls(&r, &s, count);
-    good = good && other_calls(&r, &s, LARGE / (size_t)n);
+        good = other_calls(&r, &s, count, TRIB_VARIANT_SYMMETRIC) &&
+               (!s.served || other_calls(&r, &s, count, TRIB_VARIANT_ONE_SHOT));
+    good = good && other_calls(&r, &s, LARGE / (size_t)n, TRIB_VARIANT_SYMMETRIC);
     if (good && s.served)
         good = sum_plain(&r, &s);
     if (good && s.served && !shared->captured)

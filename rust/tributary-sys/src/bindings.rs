@@ -155,7 +155,7 @@ pub const TRIB_UNRECORDED: u32 = 8;
 pub const TRIB_TIMED: u32 = 16;
 #[doc = " No connections of Tributary's own between the processes of this communicator; see SIDE\n  CHANNEL. All ranks pass it, or none has a side channel."]
 pub const TRIB_NO_SIDE_CHANNEL: u32 = 32;
-#[doc = " On nccl: trib_symmetric_alloc and trib_symmetric_import register what they make with NCCL, as a window.\n  NCCL then serves its part of the calls with such buffers by its symmetric kernels, where it has one: see\n  TRIB_VARIANT_WINDOW. An abort ends these kernels since NCCL 2.29.7, and never the copy engines of\n  TRIB_CTA_ZERO (NCCL_CTA_POLICY counts): with an older NCCL, or that policy, TRIB_ERR_UNSUPPORTED. While\n  a rank allocates, no thread may capture a CUDA graph in global mode. No effect where a communicator is\n  adopted."]
+#[doc = " On nccl: trib_symmetric_alloc and trib_symmetric_import register what they make with NCCL, as a window.\n  NCCL then serves its part of the calls with such buffers by its symmetric kernels, where it has one: see\n  TRIB_VARIANT_WINDOW. Each rank's NCCL chooses, and finds the others' buffers, by where its own lie, whatever\n  the variant: a buffer of a call lies in the same allocation at the same offset on all ranks, or in none. An abort ends these kernels since NCCL 2.29.7, and never the copy engines of\n  TRIB_CTA_ZERO (NCCL_CTA_POLICY counts): with an older NCCL, or that policy, TRIB_ERR_UNSUPPORTED. While\n  a rank allocates, no thread may capture a CUDA graph in global mode. No effect where a communicator is\n  adopted."]
 pub const TRIB_WINDOWS: u32 = 64;
 #[doc = " With TRIB_WINDOWS: an abort need not end calls with such buffers. Takes NCCL 2.27, in the build as well,\n  and any policy. An aborted communicator stays in TRIB_COMM_ABORTING until it is reclaimed. Where no abort\n  ends a call, and a rank does not make it, that is never, and the others' streams wait until the process\n  ends. Before 2.29.7 an abort also leaves the memory of windows to NCCL until then."]
 pub const TRIB_WINDOWS_UNABORTABLE: u32 = 128;
@@ -369,7 +369,6 @@ pub const TRIB_VARIANT_NCCL: trib_variant = trib_variant(1);
 pub const TRIB_VARIANT_PUSH: trib_variant = trib_variant(2);
 pub const TRIB_VARIANT_ONE_SHOT: trib_variant = trib_variant(3);
 pub const TRIB_VARIANT_TWO_SHOT: trib_variant = trib_variant(4);
-#[doc = " as AUTO, of buffers that are symmetric memory (see there)"]
 pub const TRIB_VARIANT_SYMMETRIC: trib_variant = trib_variant(5);
 #[doc = " NCCL, of buffers in its windows: TRIB_WINDOWS"]
 pub const TRIB_VARIANT_WINDOW: trib_variant = trib_variant(6);
@@ -383,7 +382,7 @@ pub struct trib_call_options {
     pub flags: u32,
     #[doc = " with TRIB_CALL_FACTOR: this rank's factor, any number; of allreduces"]
     pub factor: f64,
-    #[doc = " if not NULL, replaces `factor`: the float in device memory that\n   the stream reads when it reaches the call. A buffer of the\n   call; not inside `recv`"]
+    #[doc = " if not NULL, replaces `factor`: the float in device memory that\n   the stream reads when it reaches the call. A buffer of the\n   call; not inside `recv`; of allreduces"]
     pub device_factor: *const f32,
     #[doc = " the same on all ranks"]
     pub variant: trib_variant,
@@ -1018,7 +1017,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " \"two_shot\"; \"?\" for an invalid variant."]
     pub fn trib_variant_name(variant: trib_variant) -> *const ::core::ffi::c_char;
-    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. Both shots take what the large calls of PEERS take,\n  but calls of any size; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` and `recv`; with SYMMETRIC, of\n  a call other than an allreduce, `send` alone, for nobody reaches the other ranks' `recv`. All variants give the\n  same bits but where NCCL serves the call. NCCL 2.28 has symmetric kernels for sums of f16, bf16 and f32 without a factor, and\n  serves the rest on windows by its other ones; with the same buffers TRIB_VARIANT_NCCL is no different."]
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. The shots take what the large calls of PEERS take, TWO_SHOT its\n  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)\n  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no\n  peer reaches `recv`. All variants give the same bits but where NCCL serves the call. NCCL 2.28 has symmetric\n  kernels for allgathers, and for allreduces and reduce_scatters that are sums of f16, bf16 and f32, without a\n  factor; it serves the rest on windows by its other ones. With the same buffers TRIB_VARIANT_NCCL is no\n  different."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,
@@ -1110,7 +1109,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory."]
+    #[doc = " trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory: with\n  TRIB_VARIANT_SYMMETRIC that is slower than with AUTO, on all ranks (trib_counters.staged_calls)."]
     pub fn trib_alltoall_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,

@@ -63,7 +63,8 @@ impl<'a, B: ?Sized> CallOptions<'a, B> {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), before anything is queued; so is every one
     /// but `Auto` in a batch and for a list. With [`Variant::Symmetric`] a buffer that is not
     /// [`Symmetric`](crate::Symmetric) memory is
-    /// [`ErrorKind::InvalidBuffer`](crate::ErrorKind::InvalidBuffer), on its rank alone.
+    /// [`ErrorKind::InvalidBuffer`](crate::ErrorKind::InvalidBuffer), on its rank alone; of calls other
+    /// than allreduces that is `send`, without [`Options::windows`](crate::Options::windows).
     pub fn variant(self, variant: Variant) -> Self {
         CallOptions { variant, ..self }
     }

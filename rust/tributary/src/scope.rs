@@ -333,19 +333,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         recv: impl Target<'scope>,
         root: usize,
     ) -> Result<()> {
-        self.broadcast_with(send, recv, root, CallOptions::new())
+        let recv = self.view(recv)?;
+        let send = send.map(DeviceSlice::of).or_else(|| (self.rank() == root).then_some(recv));
+        self.uses(send, Some(recv))?;
+        // SAFETY: as in `allreduce`.
+        unsafe { self.comm.broadcast(given(&send), &recv, root, self.stream) }
     }
 
-    /// Queues [`Communicator::broadcast_with`].
+    /// Queues [`Communicator::broadcast_with`]. Only the root reads `send`.
     pub fn broadcast_with(
         &mut self,
-        send: Option<&'scope dyn UniqueBuffer>,
+        send: impl Input<'scope>,
         recv: impl Target<'scope>,
         root: usize,
         options: CallOptions<'scope, dyn UniqueBuffer + 'scope>,
     ) -> Result<()> {
-        let recv = self.view(recv)?;
-        let send = send.map(DeviceSlice::of).or_else(|| (self.rank() == root).then_some(recv));
+        let (send, recv) = self.pair(send, recv)?;
+        let send = (self.rank() == root).then_some(send);
         self.uses(send, Some(recv))?;
         let options = with(&options, &None);
         // SAFETY: as in `allreduce`.

@@ -23,9 +23,9 @@ use crate::work::Failed;
 /// [`peer`](Symmetric::peer) gives.
 ///
 /// A [`Scope`](crate::Scope) takes it as what a collective reads or writes on every rank, but cannot
-/// [`hold`](crate::Scope::hold) it, and [`copy`](crate::Scope::copy) gets values in and out. Allreduces
-/// may ask for [`Variant::Symmetric`](crate::Variant::Symmetric): the header says which of them that
-/// makes faster.
+/// [`hold`](crate::Scope::hold) it, and [`copy`](crate::Scope::copy) gets values in and out. Calls
+/// that take [`CallOptions`](crate::CallOptions) may ask for
+/// [`Variant::Symmetric`](crate::Variant::Symmetric): the header says which of them that makes faster.
 ///
 /// ```
 /// use tributary::{CallOptions, DeviceVec, InPlace, ReduceOp, Stream, Symmetric, Variant};

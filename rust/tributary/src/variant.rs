@@ -23,7 +23,7 @@ pub enum Variant {
     OneShot,
     /// Each rank reads its share of all parts, and writes it to all results: allreduces.
     TwoShot,
-    /// As `Auto`, of buffers that are [`Symmetric`](crate::Symmetric) memory.
+    /// As `Auto`, of [`Symmetric`](crate::Symmetric) memory, which all ranks pass.
     Symmetric,
     /// NCCL, of buffers in its windows: [`Options::windows`](crate::Options::windows).
     Window,

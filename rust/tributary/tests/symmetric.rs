@@ -92,12 +92,17 @@ fn calls_of_blocks_take_it() {
             assert_eq!(read(comm, stream, &one), [(10 * last + rank) as f32; 300]);
             comm.scope(stream, |s| s.reduce_scatter_with(InPlace, &mut from, max, symmetric))
                 .unwrap();
-            comm.scope(stream, |s| s.broadcast_with(None, &mut one, last, symmetric)).unwrap();
+            let own = &read(comm, stream, &from)[300 * rank..300 * (rank + 1)];
+            assert_eq!(own, [(10 * last + rank) as f32; 300]);
+            comm.scope(stream, |s| s.broadcast_with(InPlace, &mut one, last, symmetric)).unwrap();
             assert_eq!(read(comm, stream, &one), [(11 * last) as f32; 300]);
+            let mut plain = vec_on(comm, &[0.0_f32; 300]);
+            comm.scope(stream, |s| s.broadcast_with(&one, &mut plain, 0, symmetric)).unwrap();
+            assert_eq!(get(&plain), [(11 * last) as f32; 300]);
 
             let factor = symmetric.factor(2.0);
             let error =
-                error_of(comm.scope(stream, |s| s.broadcast_with(None, &mut one, 0, factor)));
+                error_of(comm.scope(stream, |s| s.broadcast_with(InPlace, &mut one, 0, factor)));
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             one.free().unwrap();
             from.free().unwrap();

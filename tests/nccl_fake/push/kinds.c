@@ -348,8 +348,9 @@ static void named(struct push_ranks *ranks, enum kind kind, bool in_place)
     one_call(&c);
     check_server(&c, before, true, false);
     c.options.variant = TRIB_VARIANT_NCCL;
+    const struct fake_pulls pulled = fake_pulls();
     check_ranks(ranks->size, call_rank, &c);
-    check_server(&c, fake_pulls(), false, false);
+    check_server(&c, pulled, false, false);
     c.options.variant = TRIB_VARIANT_TWO_SHOT;
     refused(&c, "allreduces alone");
     c.options.variant = TRIB_VARIANT_WINDOW;

@@ -132,6 +132,39 @@ static void calls(void)
     push_end();
 }
 
+/* NCCL chooses by where both buffers of a rank lie: all that a rank has is looked at, in place as well, of
+ * the calls that ask for symmetric memory alone, too. */
+static void looked_at(void)
+{
+    struct windowed all;
+    trib_call_options window = TRIB_CALL_OPTIONS_INIT, symmetric = TRIB_CALL_OPTIONS_INIT;
+    const size_t most = LARGE_BYTES / sizeof(float);
+    window.variant = TRIB_VARIANT_WINDOW;
+    symmetric.variant = TRIB_VARIANT_SYMMETRIC;
+    push_begin("buffers of other calls that are in no window");
+    if (open_ranks(&all) && CHECK(allocate(&all))) {
+        trib_comm *const comm = all.ranks.comms[0];
+        const trib_stream stream = all.ranks.streams[0];
+        void *const data = all.data[0], *const plain = all.ranks.data[0];
+        CHECK_STATUS(trib_broadcast_with(comm, plain, plain, 4, TRIB_F32, 1, &window, stream),
+                     TRIB_ERR_INVALID_BUFFER);
+        CHECK_DETAIL("`recv`");
+        CHECK_STATUS(trib_allgather_with(comm, data, data, most, TRIB_F32, &window, stream),
+                     TRIB_ERR_INVALID_BUFFER);
+        CHECK_DETAIL("`recv`");
+        CHECK_STATUS(trib_allgather_with(comm, data, plain, 4, TRIB_F32, &symmetric, stream),
+                     TRIB_ERR_INVALID_BUFFER);
+        CHECK_DETAIL("`recv`");
+        CHECK_STATUS(
+            trib_reduce_scatter_with(comm, plain, data, 4, TRIB_F32, TRIB_SUM, &window, stream),
+            TRIB_ERR_INVALID_BUFFER);
+        CHECK_DETAIL("`send`");
+        CHECK(sum_all(&all, PUSH_N, TRIB_VARIANT_WINDOW) == RANKS);
+        close_ranks(&all);
+    }
+    push_end();
+}
+
 /* A buffer that NCCL does not know is its rank's mistake; without TRIB_WINDOWS nobody may ask. */
 static void refused(void)
 {
@@ -427,6 +460,7 @@ static void aborted(void)
 void push_windows(void)
 {
     calls();
+    looked_at();
     refused();
     alone();
     fails();

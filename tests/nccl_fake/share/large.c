@@ -1,6 +1,7 @@
 /* The first symmetric memory of ranks in processes of their own brings pull, which reaches each rank's buffers
  * where the others have mapped them. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/nccl_fake/share/cases.h"
 #include "tests/nccl_fake/share/symmetric.h"
@@ -136,13 +137,15 @@ static void apart(void)
 }
 
 /* All that peers read is `send`, which each rank has elsewhere: by kind, to memory of another kind. */
-static bool kind_works(const struct symmetric *all, enum tri_kind kind, char *const *send,
-                       char *const *recv, size_t count)
+static bool kind_works(const struct symmetric *all, enum tri_kind kind, trib_variant variant,
+                       char *const *send, char *const *recv, size_t count)
 {
     const bool scatters = kind == TRI_REDUCE_SCATTER || kind == TRI_ALLTOALL;
     const bool gathers = kind == TRI_ALLGATHER || kind == TRI_ALLTOALL;
     const size_t sent = count * (scatters ? RANKS : 1), got = count * (gathers ? RANKS : 1);
     bool good = true;
+    for (int rank = 0; rank < RANKS; rank++)
+        memset(recv[rank], 0xa5, got * sizeof(float));
     for (int rank = 0; rank < RANKS; rank++)
         for (size_t i = 0; i < sent; i++)
             ((float *)(void *)send[rank])[i] = (float)(i % 1000 + 1000 * (size_t)rank);
@@ -155,7 +158,7 @@ static bool kind_works(const struct symmetric *all, enum tri_kind kind, char *co
                                       .count = count,
                                       .dtype = TRIB_F32,
                                       .op = TRIB_SUM,
-                                      .variant = TRIB_VARIANT_SYMMETRIC,
+                                      .variant = variant,
                                       .peer = 1,
                                       .stream = all->ranks->streams[rank]};
         good = CHECK_OK(transports()->collective(&call, 1)) && good;
@@ -189,10 +192,15 @@ static void kinds(void)
         all.before = fake_pulls();
         for (size_t i = 0; i < sizeof kinds_of / sizeof *kinds_of; i++) {
             const size_t count = kinds_of[i] == TRI_ALLGATHER ? LARGE_N / 3 : 262144 + 4;
-            CHECK(kind_works(&all, kinds_of[i], send, recv, count) && pulled(&all, 1, 0));
-            CHECK(kind_works(&all, kinds_of[i], send, recv, SHARE_N) && pulled(&all, 0, 0));
+            CHECK(kind_works(&all, kinds_of[i], TRIB_VARIANT_SYMMETRIC, send, recv, count) &&
+                  pulled(&all, 1, 0));
+            CHECK(kind_works(&all, kinds_of[i], TRIB_VARIANT_SYMMETRIC, send, recv, SHARE_N) &&
+                  pulled(&all, 0, 0));
         }
-        CHECK(kind_works(&all, TRI_BROADCAST, send, recv, SHARE_N) && pulled(&all, 0, 0));
+        CHECK(kind_works(&all, TRI_BROADCAST, TRIB_VARIANT_SYMMETRIC, send, recv, SHARE_N) &&
+              pulled(&all, 0, 0));
+        CHECK(kind_works(&all, TRI_BROADCAST, TRIB_VARIANT_ONE_SHOT, send, recv, LARGE_N) &&
+              pulled(&all, 1, 0));
         for (int rank = 0; rank < RANKS; rank++)
             free(recv[rank]);
     }
