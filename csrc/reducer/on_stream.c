@@ -188,33 +188,44 @@ static trib_status commit(const struct trib_reducer *reducer, const uint32_t *ab
 /* Copied to the stream of a host-executed backend. */
 struct end_run {
     const struct trib_reducer *reducer;
+    bool *decided; /* is a commit queued that makes the decision? NULL: nobody asks */
 };
 
-static trib_status end_step(const struct trib_reducer *reducer)
+static trib_status write_step(const struct trib_reducer *reducer)
 {
     const size_t n = ncalls_of(reducer);
-    const uint32_t *abort_flag = reducer->backend->transport->abort_flag(reducer->transport);
-    TRI_TRY(commit(reducer, abort_flag, &reducer->scalars->decision));
     TRI_TRY(write_gradients(reducer));
     return n == 0 ? TRIB_OK /* between steps all decisions are 0 */
                   : reducer->backend->kernels->forget(reducer->calls, n, reducer->stream);
 }
 
+/* What has been written when something fails may be no whole step: decide again. */
+static bool end_step(const struct trib_reducer *reducer)
+{
+    const uint32_t *abort_flag = reducer->backend->transport->abort_flag(reducer->transport);
+    trib_status status = commit(reducer, abort_flag, &reducer->scalars->decision);
+    if (status == TRIB_OK)
+        status = write_step(reducer);
+    if (status == TRIB_OK)
+        return true;
+    raise_state(reducer, status);
+    return commit(reducer, &reducer->scalars->one, &reducer->scalars->decision) == TRIB_OK;
+}
+
 static void run_end(void *argument)
 {
-    const struct trib_reducer *reducer = ((const struct end_run *)argument)->reducer;
+    const struct end_run *run = argument;
     uintptr_t previous = 0;
-    trib_status status = tri_device_push(reducer->backend, reducer->device, &previous);
+    const trib_status status =
+        tri_device_push(run->reducer->backend, run->reducer->device, &previous);
     if (status != TRIB_OK) {
-        raise_state(reducer, status);
+        raise_state(run->reducer, status);
         return;
     }
-    status = end_step(reducer);
-    if (status != TRIB_OK) { /* what has been written may be no whole step: decide again */
-        raise_state(reducer, status);
-        (void)commit(reducer, &reducer->scalars->one, &reducer->scalars->decision);
-    }
-    tri_device_pop(reducer->backend, previous);
+    const bool decided = end_step(run->reducer);
+    if (run->decided != NULL)
+        *run->decided = decided;
+    tri_device_pop(run->reducer->backend, previous);
 }
 
 static void refuse(const struct trib_reducer *reducer, uint32_t *decision)
@@ -249,19 +260,32 @@ static trib_status queue(struct trib_reducer *reducer, void (*function)(void *ar
     return TRIB_OK;
 }
 
+/* The decision is 0 until a commit makes another one. */
+static trib_status clear(struct trib_reducer *reducer)
+{
+    struct tri_reducer_scalars *scalars = reducer->scalars;
+    const trib_status status = reducer->backend->device->copy(
+        reducer->device, &scalars->decision, &scalars->zero, sizeof scalars->zero, reducer->stream);
+    if (status != TRIB_OK)
+        (void)queue(reducer, refuse_step);
+    return status;
+}
+
+/* Where the end runs later it may yet not run; else it says whether it has decided, and a step that it applies
+ * takes one launch less. */
 trib_status tri_reducer_run_end(struct trib_reducer *reducer)
 {
     const struct tri_call call = {.count = reducer->n};
     const struct tri_recorded record = tri_recorded_of(TRI_REDUCER_FINISH, &call);
-    struct tri_reducer_scalars *scalars = reducer->scalars;
-    struct end_run run = {reducer};
-    trib_status status = reducer->backend->device->copy(
-        reducer->device, &scalars->decision, &scalars->zero, sizeof scalars->zero, reducer->stream);
-    if (status != TRIB_OK) {
-        (void)queue(reducer, refuse_step);
-        return status;
-    }
-    status = tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);
+    const bool later = reducer->backend->transport->submit != NULL;
+    bool decided = later;
+    struct end_run run = {reducer, later ? NULL : &decided};
+    if (later)
+        TRI_TRY(clear(reducer));
+    const trib_status status =
+        tri_issue_run(reducer->comm, &record, run_end, &run, sizeof run, reducer->stream);
+    if (!decided)
+        (void)clear(reducer);
     if (status != TRIB_OK && ncalls_of(reducer) != 0) /* it may have been queued all the same */
         (void)queue(reducer, refuse_calls);
     return status;
