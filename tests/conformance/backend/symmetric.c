@@ -247,7 +247,11 @@ static bool refuses_buffers(const struct symmetric *s, char *data)
            CHECK_STATUS(trib_alltoall_with(s->comm, data, plain, SMALL / 4 / (size_t)s->size + 1,
                                            TRIB_F32, &options, s->stream),
                         TRIB_ERR_INVALID_BUFFER) &&
-           CHECK_DETAIL("`send`") && CHECK_OK(trib_comm_status(s->comm));
+           CHECK_DETAIL("`send`") && CHECK_OK(trib_batch_begin(s->comm)) &&
+           CHECK_STATUS(trib_allgather_with(s->comm, data, plain, 1, TRIB_F32, &options, s->stream),
+                        TRIB_ERR_UNSUPPORTED) &&
+           CHECK_DETAIL("batch") && CHECK_STATUS(trib_batch_end(s->comm), TRIB_ERR_UNSUPPORTED) &&
+           CHECK_OK(trib_comm_status(s->comm));
 }
 
 static bool imports(struct symmetric *s)
