@@ -138,7 +138,7 @@ static void looked_at(void)
 {
     struct windowed all;
     trib_call_options window = TRIB_CALL_OPTIONS_INIT, symmetric = TRIB_CALL_OPTIONS_INIT;
-    const size_t most = LARGE_BYTES / sizeof(float);
+    const size_t beyond = LARGE_N + 100; /* twice: what is mapped, but not what was asked for */
     window.variant = TRIB_VARIANT_WINDOW;
     symmetric.variant = TRIB_VARIANT_SYMMETRIC;
     push_begin("buffers of other calls that are in no window");
@@ -149,9 +149,9 @@ static void looked_at(void)
         CHECK_STATUS(trib_broadcast_with(comm, plain, plain, 4, TRIB_F32, 1, &window, stream),
                      TRIB_ERR_INVALID_BUFFER);
         CHECK_DETAIL("`recv`");
-        CHECK_STATUS(trib_allgather_with(comm, data, data, most, TRIB_F32, &window, stream),
+        CHECK_STATUS(trib_allgather_with(comm, data, data, beyond, TRIB_F32, &window, stream),
                      TRIB_ERR_INVALID_BUFFER);
-        CHECK_DETAIL("`recv`");
+        CHECK_DETAIL("is not symmetric memory");
         CHECK_STATUS(trib_allgather_with(comm, data, plain, 4, TRIB_F32, &symmetric, stream),
                      TRIB_ERR_INVALID_BUFFER);
         CHECK_DETAIL("`recv`");
