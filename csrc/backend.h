@@ -55,8 +55,8 @@ struct tri_call {
     size_t count;
     trib_dtype dtype;
     trib_op op; /* allreduce, reduce, reduce_scatter */
-    /* AUTO; of an allreduce also SYMMETRIC, or what `refuses` has not refused. Buffers of SYMMETRIC and
-     * WINDOW are in `list` of tri_symmetric_ops. */
+    /* AUTO; of kinds with options also SYMMETRIC, or what `refuses` has not refused. Of SYMMETRIC what peers
+     * access, and of WINDOW both buffers, are in `list` of tri_symmetric_ops. */
     trib_variant variant;
     int32_t peer; /* the root, or the rank to send to or receive from */
     bool scaled;  /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to

@@ -222,25 +222,23 @@ static void print_times(const struct rank *r, const struct symmetric *s)
     fflush(stdout);
 }
 
+struct timed {
+    const struct rank *r;
+    const struct others *o;
+    enum kind kind;
+};
+
+static void queue_timed(const void *call)
+{
+    const struct timed *timed = call;
+    queue_one(timed->r, timed->o, timed->kind, timed->o->recv);
+}
+
 static double time_one(const struct rank *r, struct others *o, enum kind kind, trib_variant variant)
 {
-    enum { BURST = 20 };
-    cudaEvent_t begin, end;
-    float ms = 0;
+    const struct timed timed = {r, o, kind};
     o->options.variant = variant;
-    MUST(cudaEventCreate(&begin));
-    MUST(cudaEventCreate(&end));
-    for (int i = -BURST; i < BURST; i++) { /* and as many before */
-        if (i == 0)
-            MUST(cudaEventRecord(begin, r->stream));
-        queue_one(r, o, kind, o->recv);
-    }
-    MUST(cudaEventRecord(end, r->stream));
-    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
-    MUST(cudaEventElapsedTime(&ms, begin, end));
-    MUST(cudaEventDestroy(begin));
-    MUST(cudaEventDestroy(end));
-    return (double)ms * 1000 / BURST;
+    return time_calls(r->comm, r->stream, queue_timed, &timed);
 }
 
 /* For people. */

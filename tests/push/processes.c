@@ -85,20 +85,18 @@ void replay(const struct rank *r, int times, void (*queue)(const struct rank *r,
     MUST(cudaGraphDestroy(graph));
 }
 
-double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant variant)
+double time_calls(trib_comm *comm, cudaStream_t stream, void (*queue)(const void *call),
+                  const void *call)
 {
     enum { BURST = 20 };
-    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     cudaEvent_t begin, end;
     float ms = 0;
-    options.variant = variant;
     MUST(cudaEventCreate(&begin));
     MUST(cudaEventCreate(&end));
     for (int i = -BURST; i < BURST; i++) { /* and as many before */
         if (i == 0)
             MUST(cudaEventRecord(begin, stream));
-        CHECK_OK(
-            trib_allreduce_with(comm, data, data, LARGE, TRIB_F32, TRIB_SUM, &options, stream));
+        queue(call);
     }
     MUST(cudaEventRecord(end, stream));
     CHECK_OK(trib_comm_wait(comm, stream, PLENTY_MS));
@@ -106,6 +104,27 @@ double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant v
     MUST(cudaEventDestroy(begin));
     MUST(cudaEventDestroy(end));
     return (double)ms * 1000 / BURST;
+}
+
+struct sum {
+    trib_comm *comm;
+    cudaStream_t stream;
+    void *data;
+    trib_call_options options;
+};
+
+static void queue_sum(const void *call)
+{
+    const struct sum *sum = call;
+    CHECK_OK(trib_allreduce_with(sum->comm, sum->data, sum->data, LARGE, TRIB_F32, TRIB_SUM,
+                                 &sum->options, sum->stream));
+}
+
+double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant variant)
+{
+    struct sum sum = {comm, stream, data, TRIB_CALL_OPTIONS_INIT};
+    sum.options.variant = variant;
+    return time_calls(comm, stream, queue_sum, &sum);
 }
 
 static void look(int index, int n, void *argument)

@@ -60,7 +60,10 @@ size_t slot(const struct rank *r);
 void replay(const struct rank *r, int times, void (*queue)(const struct rank *r, const void *calls),
             const void *calls);
 
-/* Microseconds of a sum of LARGE f32 in place, one of many that are queued at once. Waits. */
+/* Microseconds of the call that `queue` queues, one of many at once. Waits. */
+double time_calls(trib_comm *comm, cudaStream_t stream, void (*queue)(const void *call),
+                  const void *call);
+/* The same of a sum of LARGE f32 in place. */
 double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant variant);
 
 /* Asks in a child, because a process that has used CUDA may not fork. */
