@@ -16,6 +16,18 @@ __device__ inline uint32_t load_pinned(const uint32_t *word)
     return value;
 }
 
+__device__ inline uint32_t peek_pinned(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ inline void poke_pinned(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+
 __device__ inline void store_pinned(uint32_t *word, uint32_t value)
 {
     asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
@@ -28,13 +40,17 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
 {
     let_next_start();
+    // All that crosses the bus is asked for at once. This stream is the only writer of the counts.
+    const bool asks = threadIdx.x == 0;
+    const uint32_t committed = asks ? peek_pinned(&job.counts->committed) : 0;
+    const uint32_t refused = asks ? peek_pinned(&job.counts->refused) : 0;
+    const uint32_t flag = asks ? load_pinned(job.abort_flag) : 0;
     bool applied = true;
     for (size_t i = threadIdx.x; i < job.ncalls; i += kThreads)
         applied = applied && *job.calls[i].decision != 0;
     applied = __syncthreads_and(applied) != 0;
     // Read once: all that is written must agree.
-    const bool aborted =
-        __syncthreads_or(threadIdx.x == 0 && load_pinned(job.abort_flag) != 0) != 0;
+    const bool aborted = __syncthreads_or(flag != 0) != 0;
     const T total = job.total == nullptr ? T(1) : *static_cast<const T *>(job.total);
     const bool valid = isfinite(total) && total >= T(0);
     const uint32_t outcome = aborted                    ? TRI_COMMIT_ABORTED
@@ -54,11 +70,10 @@ __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
     if (job.total_out != nullptr && job.total != nullptr)
         *job.total_out = !aborted && valid ? static_cast<float>(total) : nanf("");
     *job.decision = outcome == TRI_COMMIT_DONE;
-    // This stream is the only writer of the counts.
     if (outcome == TRI_COMMIT_DONE)
-        store_pinned(&job.counts->committed, load_pinned(&job.counts->committed) + 1);
+        poke_pinned(&job.counts->committed, committed + 1);
     else if (!aborted && (!valid || !applied))
-        store_pinned(&job.counts->refused, load_pinned(&job.counts->refused) + 1);
+        poke_pinned(&job.counts->refused, refused + 1);
     store_pinned(&job.counts->newest, outcome);
 }
 
