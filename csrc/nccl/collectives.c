@@ -128,6 +128,8 @@ const char *tri_nccl_refuses(const struct tri_call *call)
     if (call->variant == TRIB_VARIANT_WINDOW)
         return call->transport->config.windows ? NULL
                                                : "the communicator was made without TRIB_WINDOWS";
+    if (call->variant == TRIB_VARIANT_TWO_SHOT && call->kind != TRI_ALLREDUCE)
+        return "it is of allreduces alone: the large calls of other kinds are one_shot";
     if (call->variant == TRIB_VARIANT_NCCL || call->transport->size == 1)
         return NULL;
     if (call->scaled)
@@ -137,8 +139,6 @@ const char *tri_nccl_refuses(const struct tri_call *call)
                    ? NULL
                    : "it takes GPUs of one host that reach each other, and a call "
                      "that is small enough for them and for `peer_bytes`";
-    if (call->variant == TRIB_VARIANT_TWO_SHOT && call->kind != TRI_ALLREDUCE)
-        return "it is of allreduces alone: the large calls of other kinds are one_shot";
     if (!tri_nccl_pull_can(call))
         return "it takes 2 to 4 GPUs, over NVLink, of one process and 16 MiB or more of "
                "`peer_bytes`; or of a process each, after trib_symmetric_alloc";
