@@ -149,8 +149,8 @@ run_queue() {
     queue=()
 }
 
-# racecheck_slices SECONDS: every case of the quick suite once, each slice no longer than that; the
-# end of what a slice that went wrong says, and one line for all of them.
+# racecheck_slices SECONDS: every case of the quick suite once, the slices spread over the GPUs, each no
+# longer than that; the end of what a slice that went wrong says, and one line for all of them.
 racecheck_slices() {
     local limit=$1 began=$SECONDS left=$((seconds - SECONDS)) cases=0 all='' wrong=0 i part status found
     local pids=()
@@ -158,7 +158,7 @@ racecheck_slices() {
     [ "$limit" -gt 0 ] || limit=1
     for i in $(seq "$slices"); do
         part=$out/racecheck.$i.log
-        TRIB_TEST_QUICK=1 TRIB_TEST_RACECHECK=1 timeout -k 5 "$limit" compute-sanitizer --tool racecheck \
+        CUDA_VISIBLE_DEVICES=$((i % gpus)) TRIB_TEST_QUICK=1 TRIB_TEST_RACECHECK=1 timeout -k 5 "$limit" compute-sanitizer --tool racecheck \
             --error-exitcode 9 $build/tests/kernels_cuda_test --slice "$i/$slices" \
             >"$part" 2>&1 </dev/null &
         pids+=($!)
@@ -245,7 +245,12 @@ c_tests() {
     local n i program name
     needs_gpu=1
     for n in 4 3 2 1; do
-        [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n" $build/tests/sparse_nccl_test $n
+        [ $n -gt "$gpus" ] || later 560 "sparse_nccl_test on $n, aborts" \
+            env TRIB_TEST_PART=aborts $build/tests/sparse_nccl_test $n
+    done
+    for n in 4 3 2 1; do
+        [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n, all but aborts" \
+            env TRIB_TEST_PART=-aborts $build/tests/sparse_nccl_test $n
     done
     needs_gpu=0
     for name in $slow; do

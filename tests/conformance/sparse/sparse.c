@@ -319,13 +319,15 @@ static const struct part {
              {"large", sparse_large, SPARSE_WHOLE, 2, 2},
              {"aborts", sparse_aborts, SPARSE_LIGHT, 1, 4}};
 
-/* TRIB_TEST_PART in the environment: the part of this name alone. */
+/* TRIB_TEST_PART in the environment: the part of this name alone, or with "-" before it the others. */
 static bool wanted(const struct sparse_session *session, const struct part *part)
 {
     const char *only = getenv("TRIB_TEST_PART");
     const int size = session->team.size;
-    if (only != NULL)
+    if (only != NULL && only[0] != '-')
         return strcmp(only, part->name) == 0;
+    if (only != NULL && strcmp(only + 1, part->name) == 0)
+        return false;
     return session->depth <= part->depth && size >= part->least && size <= part->most;
 }
 

@@ -1,7 +1,7 @@
 /* The conformance suite of sparse allreduces on the host backend.
  *
  * TRIB_TEST_QUICK=1 in the environment: fewer steps and numbers of ranks, for sanitizers.
- * TRIB_TEST_PART=NAME: one part of the suite alone (sparse.c lists them).
+ * TRIB_TEST_PART=NAME: one part of the suite alone (sparse.c lists them); -NAME: all others.
  * Arguments: numbers of ranks, instead of all. */
 #include <stdio.h>
 #include <stdlib.h>
