@@ -1630,8 +1630,8 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * the order in which the backward pass makes them, say it (options.order), or let the first step show
  * it (TRIB_REDUCER_LEARN_ORDER). The first bucket and the last are small, and those between them as few
  * and as even as they can be. The reducer queues a bucket, on a stream of its own, when all gradients
- * in it are ready and the buckets before it are queued; so all ranks queue the same buckets in the
- * same order. No call waits for a device (but with TRIB_MATCH the ranks compare every bucket first).
+ * in it are ready and the buckets before it are queued, and the last one in trib_reducer_finish, on
+ * the stream of that; so all ranks queue the same buckets in the same order. No call waits for a device (but with TRIB_MATCH the ranks compare every bucket first).
  *
  * A STEP lasts from its first trib_reducer_ready to trib_reducer_finish, and is all or nothing over
  * all buckets: gradients are written only when the last bucket has been reduced. If the
@@ -1757,7 +1757,7 @@ TRIB_API uint64_t trib_reducer_buckets(const trib_reducer *reducer);
 
 /** Gradient `i` is complete once what is queued on `stream` by now has run; leave it alone from then
  *  on until the finish. (Its bucket also waits for what is queued there until the bucket's last
- *  gradient is ready.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of
+ *  gradient is ready; the last bucket until the finish.) Once in a step for each gradient: TRIB_ERR_INVALID_USAGE otherwise. Streams of
  *  one step must live until its finish. Not inside a batch.
  *
  *  On nccl a CUDA graph may capture whole steps, from the first trib_reducer_ready to the finish, all
@@ -1787,9 +1787,10 @@ TRIB_API trib_status trib_reducer_finish(trib_reducer *reducer, trib_stream stre
 /** Wait until everything that steps have queued so far has run, applied or not: nothing uses the
  *  gradients then. Needed after a trib_reducer_finish that has failed; otherwise a wait for its stream
  *  will do. TRIB_ERR_TIMEOUT if something still runs after `timeout_ms` (TRIB_NO_TIMEOUT; with 0 it
- *  asks once): the communicator is as before, so wait again, or abort it. Also after the
- *  communicator has ended, whose end is no failure of this call. TRIB_ERR_INVALID_USAGE while a CUDA
- *  graph captures a step; replays are not waited for. */
+ *  asks once), or if CUDA took no event at the end of a step, so that nobody knows: the communicator
+ *  is as before, so wait again, or abort it. Also after the communicator has ended, whose end is no
+ *  failure of this call. TRIB_ERR_INVALID_USAGE while a CUDA graph captures a step; replays are not
+ *  waited for. */
 TRIB_API trib_status trib_reducer_wait(trib_reducer *reducer, uint32_t timeout_ms);
 
 /** A uint32_t in device memory, to be read on the stream of the finish: 1 after a step that was

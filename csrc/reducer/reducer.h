@@ -36,7 +36,7 @@ struct trib_reducer {
     struct tri_weight weight; /* if limits.weighted */
     struct tri_gradient_limits limits;
     struct tri_gradient_layout layout; /* learn.c makes another one */
-    trib_stream stream;                /* on which everything runs */
+    trib_stream stream;                /* of its own, on which all but the end of a step runs */
     char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
     struct tri_list_counts *counts;   /* pinned memory */
@@ -50,6 +50,9 @@ struct trib_reducer {
 
     struct tri_workspace memory; /* of all that lies on the device; freed with this struct */
     trib_event event;            /* what a bucket waits for, one stream after the other */
+
+    bool apart; /* the newest step ended on another stream, for which this one could not be made to
+                 * wait */
 
     trib_stream known; /* of the newest gradient of this step, and so checked; NULL, the default
                         * stream, always is. Atomic: written under the lock, read without it */

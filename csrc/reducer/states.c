@@ -53,12 +53,12 @@ trib_status tri_reducer_states_install(const struct trib_reducer *reducer)
 
 /* ------------------------------------------------------------------------------------- a bucket */
 
-trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b)
+trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b, trib_stream stream)
 {
     struct tri_sparse_call call = {.gradient =
                                        tri_reducer_bucket(reducer, reducer->buckets, b).data,
                                    .dense = tri_reducer_result(reducer, b).data,
-                                   .stream = reducer->stream};
+                                   .stream = stream};
     return tri_sparse_allreduce(reducer->states[b], TRI_SPARSE_ALLREDUCE, &call);
 }
 
@@ -143,13 +143,14 @@ trib_status tri_reducer_statistics(trib_sparse_statistics *out, const struct tri
     return TRIB_OK;
 }
 
-trib_status tri_reducer_states_mark(const struct trib_reducer *reducer, uint64_t *deadline_ns)
+trib_status tri_reducer_states_mark(const struct trib_reducer *reducer, trib_stream stream,
+                                    uint64_t *deadline_ns)
 {
     trib_status first = TRIB_OK;
     struct tri_detail_copy why = {.text = ""};
     for (size_t b = 0; reducer->states != NULL && b < reducer->layout.nbuckets; b++) {
-        const trib_status status = tri_workspace_mark_by(
-            &reducer->states[b]->memory, reducer->comm->state, reducer->stream, deadline_ns);
+        const trib_status status = tri_workspace_mark_by(&reducer->states[b]->memory,
+                                                         reducer->comm->state, stream, deadline_ns);
         if (status == TRIB_OK || first != TRIB_OK)
             continue;
         first = status;

@@ -17,16 +17,18 @@ trib_status tri_reducer_states_install(const struct trib_reducer *reducer);
 void tri_reducer_states_discard(struct trib_sparse **states, size_t n);
 
 /* Queue the call of bucket `b`, which is filled. */
-trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b);
+trib_status tri_reducer_states_run(const struct trib_reducer *reducer, size_t b,
+                                   trib_stream stream);
 
 /* TRIB_OK if a graph can capture their calls. */
 trib_status tri_reducer_states_check_captured(const struct trib_reducer *reducer, int operation);
 
-/* All of the step is queued: until then nobody changes or frees what its end may take back. Marks
+/* All of the step is queued, and ends on `stream`: until then nobody changes or frees what its end may take back. Marks
  * each state whatever becomes of the others, and returns the first failure. `deadline_ns`: as that of
  * tri_workspace_mark_by. */
-trib_status tri_reducer_states_mark(const struct trib_reducer *reducer, uint64_t *deadline_ns);
-/* All that the reducer's stream had has run: no state's memory is lost. */
+trib_status tri_reducer_states_mark(const struct trib_reducer *reducer, trib_stream stream,
+                                    uint64_t *deadline_ns);
+/* All steps have run: no state's memory is lost. */
 void tri_reducer_states_passed(const struct trib_reducer *reducer);
 
 /* What each of `n` states keeps: an array for the caller to free, also after a failure. Blocks. */

@@ -10,18 +10,22 @@
 #include "csrc/reducer/on_stream.h"
 #include "csrc/reducer/states.h"
 
-/* The reducer's stream goes on when `stream` has come to here. One event serves all: a wait is for
- * its newest record. */
-static trib_status wait_for(const struct trib_reducer *reducer, trib_stream stream)
+/* `stream` goes on when `other` has come to here. One event serves all: a wait is for its newest
+ * record. */
+static trib_status wait_for(const struct trib_reducer *reducer, trib_stream other,
+                            trib_stream stream)
 {
     const struct tri_device_ops *ops = reducer->backend->device;
-    TRI_TRY(ops->event_record(reducer->device, reducer->event, stream));
-    return ops->stream_wait_event(reducer->device, reducer->event, reducer->stream);
+    if (stream == other)
+        return TRIB_OK;
+    TRI_TRY(ops->event_record(reducer->device, reducer->event, other));
+    return ops->stream_wait_event(reducer->device, reducer->event, stream);
 }
 
-/* Wait for every stream on which a gradient of bucket `b` was made; for one that comes in turns
- * with others more than once. */
-static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t b)
+/* `stream` waits for every other one on which a gradient of bucket `b` was made; for one that comes
+ * in turns with others more than once. */
+static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t b,
+                                      trib_stream stream)
 {
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
     const struct tri_readiness *before = NULL;
@@ -34,40 +38,41 @@ static trib_status wait_for_gradients(const struct trib_reducer *reducer, size_t
                                  "a capture of the stream of gradient %zu began or ended inside of "
                                  "the step: begin and end it outside",
                                  reducer->layout.owners[i]);
-        TRI_TRY(wait_for(reducer, of->stream));
+        TRI_TRY(wait_for(reducer, of->stream, stream));
         before = of;
     }
     return TRIB_OK;
 }
 
 /* A state compares its calls by itself, and counts them. */
-static trib_status queue_sparse(struct trib_reducer *reducer, size_t b, const bool *absent)
+static trib_status queue_sparse(struct trib_reducer *reducer, size_t b, const bool *absent,
+                                trib_stream stream)
 {
-    TRI_TRY(tri_reducer_run_bucket(reducer, b, absent));
-    return tri_reducer_states_run(reducer, b);
+    TRI_TRY(tri_reducer_run_bucket(reducer, b, absent, stream));
+    return tri_reducer_states_run(reducer, b, stream);
 }
 
-static trib_status match_bucket(const struct trib_reducer *reducer, size_t b)
+static trib_status match_bucket(const struct trib_reducer *reducer, size_t b, trib_stream stream)
 {
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
     const struct tri_call call = {.count = bucket->count, .dtype = bucket->dtype};
     const struct tri_signature signature = tri_signature(TRI_REDUCER_READY, &call, b);
-    return (reducer->comm->flags & TRIB_MATCH) == 0
-               ? TRIB_OK
-               : tri_match(reducer->comm, &signature, reducer->stream);
+    return (reducer->comm->flags & TRIB_MATCH) == 0 ? TRIB_OK
+                                                    : tri_match(reducer->comm, &signature, stream);
 }
 
 /* `absent`: see tri_reducer_run_bucket. */
-static trib_status queue_bucket(struct trib_reducer *reducer, size_t b, const bool *absent)
+static trib_status queue_bucket(struct trib_reducer *reducer, size_t b, const bool *absent,
+                                trib_stream stream)
 {
     struct trib_comm *comm = reducer->comm;
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
     TRI_TRY(tri_comm_usable(comm, TRI_REDUCER_READY));
-    TRI_TRY(wait_for_gradients(reducer, b));
+    TRI_TRY(wait_for_gradients(reducer, b, stream));
     if (reducer->states != NULL)
-        return queue_sparse(reducer, b, absent);
-    TRI_TRY(match_bucket(reducer, b));
-    TRI_TRY(tri_match_done(comm, tri_reducer_run_bucket(reducer, b, absent)));
+        return queue_sparse(reducer, b, absent, stream);
+    TRI_TRY(match_bucket(reducer, b, stream));
+    TRI_TRY(tri_match_done(comm, tri_reducer_run_bucket(reducer, b, absent, stream)));
     comm->calls++;
     comm->backend_calls++;
     comm->bytes += bucket->count * trib_dtype_size(bucket->dtype);
@@ -87,16 +92,17 @@ static void note(struct trib_reducer *reducer, trib_status status)
 }
 
 /* Queue the buckets that are complete, unless another thread does; that one then also queues those
- * that have become complete meanwhile. The lock is held, but while a bucket is queued. */
+ * that have become complete meanwhile. The last one is left to the finish, on whose stream nothing
+ * lies between the last gradient and its reduction. The lock is held, but while a bucket is queued. */
 static void queue_complete(struct trib_reducer *reducer)
 {
-    while (!reducer->queuing && reducer->next < reducer->layout.nbuckets &&
+    while (!reducer->queuing && reducer->next + 1 < reducer->layout.nbuckets &&
            reducer->missing[reducer->next] == 0) {
         const size_t b = reducer->next;
         reducer->queuing = true;
         tri_unlock(&reducer->lock);
         if (reducer->failed == TRIB_OK)
-            note(reducer, queue_bucket(reducer, b, NULL));
+            note(reducer, queue_bucket(reducer, b, NULL, reducer->stream));
         tri_lock(&reducer->lock);
         reducer->queuing = false;
         reducer->next++;
@@ -209,7 +215,21 @@ trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_strea
 
 /* -------------------------------------------------------------------------------------- the end */
 
-static trib_status queue_rest(struct trib_reducer *reducer, size_t b)
+/* The stream on which the step ends: that of the finish, which needs no hop to another one and back.
+ * In a capture the reducer's own takes part whatever it runs, since it shows which graph has the step.
+ * If one cannot wait for the other, the own one again, with what was queued there before. */
+static trib_stream end_on(struct trib_reducer *reducer, trib_stream stream)
+{
+    const trib_stream own = reducer->stream;
+    if (reducer->capture == 0 && reducer->failed == TRIB_OK)
+        note(reducer, wait_for(reducer, own, stream));
+    if (reducer->capture == 0 && reducer->failed == TRIB_OK)
+        return stream;
+    note(reducer, wait_for(reducer, stream, own));
+    return own;
+}
+
+static trib_status queue_rest(struct trib_reducer *reducer, size_t b, trib_stream stream)
 {
     const struct tri_gradient_bucket *bucket = &reducer->layout.buckets[b];
     bool *absent = calloc(bucket->n, sizeof *absent);
@@ -218,7 +238,8 @@ static trib_status queue_rest(struct trib_reducer *reducer, size_t b)
                              "no memory to queue a bucket");
     for (size_t i = 0; i < bucket->n; i++)
         absent[i] = !reducer->readiness[reducer->layout.owners[bucket->first + i]].ready;
-    const trib_status status = queue_bucket(reducer, b, reducer->missing[b] == 0 ? NULL : absent);
+    const trib_status status =
+        queue_bucket(reducer, b, reducer->missing[b] == 0 ? NULL : absent, stream);
     free(absent);
     return status;
 }
@@ -250,24 +271,29 @@ static trib_status check_finish(struct trib_reducer *reducer, trib_stream stream
     return TRIB_OK;
 }
 
-/* Make `stream` go on when the step has run. In a capture the graph orders what it holds, and the
- * events of the memory have no meaning: replays are not tracked. */
-static void let_wait(struct trib_reducer *reducer, trib_stream stream)
+/* Mark the memory of a step that has ended on `end`. */
+static void mark_end(struct trib_reducer *reducer, trib_stream end)
 {
-    const struct tri_device_ops *ops = reducer->backend->device;
-    if (reducer->capture == 0) {
-        uint64_t deadline_ns = 0;
-        note(reducer, tri_reducer_states_mark(reducer, &deadline_ns));
-        note(reducer, tri_workspace_mark_by(&reducer->memory, reducer->comm->state, reducer->stream,
-                                            &deadline_ns));
-        note(reducer, tri_workspace_wait(&reducer->memory, stream));
+    uint64_t deadline_ns = 0;
+    note(reducer, tri_reducer_states_mark(reducer, end, &deadline_ns));
+    note(reducer, tri_workspace_mark_by(&reducer->memory, reducer->comm->state, end, &deadline_ns));
+}
+
+/* Make `stream` go on when the step, which has ended on `end`, has run, and the reducer's own stream
+ * too. In a capture the graph orders what it holds, and the events of the memory have no meaning:
+ * replays are not tracked. */
+static void let_wait(struct trib_reducer *reducer, trib_stream end, trib_stream stream)
+{
+    if (reducer->capture != 0) {
+        tri_abort_keep_flag(reducer->comm->state); /* the last replay is unknown */
+        note(reducer, wait_for(reducer, end, stream));
         return;
     }
-    tri_abort_keep_flag(reducer->comm->state); /* the last replay is unknown */
-    const trib_status status = ops->event_record(reducer->device, reducer->event, reducer->stream);
+    mark_end(reducer, end);
+    const trib_status status =
+        tri_workspace_wait(&reducer->memory, end == stream ? reducer->stream : stream);
     note(reducer, status);
-    if (status == TRIB_OK)
-        note(reducer, ops->stream_wait_event(reducer->device, reducer->event, stream));
+    reducer->apart = end != reducer->stream && (status != TRIB_OK || reducer->memory.lost);
 }
 
 /* The step ends whatever has failed; its memory is marked, and `stream` waits for it, as far as that
@@ -279,12 +305,13 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
     if (mistake != TRIB_OK)
         return tri_batch_fail(comm, mistake);
     note(reducer, comm->closed ? tri_comm_usable(comm, TRI_REDUCER_FINISH) : TRIB_OK);
-    note(reducer, wait_for(reducer, stream));
+    const trib_stream end = end_on(reducer, stream);
     for (; reducer->next < reducer->layout.nbuckets; reducer->next++)
         if (reducer->failed == TRIB_OK)
-            note(reducer, queue_rest(reducer, reducer->next));
-    note(reducer, comm->closed ? tri_reducer_take_back(reducer) : tri_reducer_run_end(reducer));
-    let_wait(reducer, stream);
+            note(reducer, queue_rest(reducer, reducer->next, end));
+    note(reducer,
+         comm->closed ? tri_reducer_take_back(reducer, end) : tri_reducer_run_end(reducer, end));
+    let_wait(reducer, end, stream);
     if (reducer->learning && reducer->failed == TRIB_OK)
         note(reducer, tri_reducer_learn(reducer));
     const trib_status failed = reducer->failed;

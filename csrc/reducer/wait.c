@@ -1,5 +1,5 @@
-/* Waiting for steps that have ended, on the reducer's own stream: whether or not the stream of the
- * finish could be made to wait for it. */
+/* Waiting for steps that have ended, on the reducer's own stream, which waits for their ends: whether
+ * or not the stream of the finish could be made to wait for it. */
 #include "csrc/core/wait.h"
 
 #include "csrc/base/clock.h"
@@ -18,6 +18,15 @@ static trib_status late(const struct trib_reducer *reducer, uint32_t timeout_ms)
                          timeout_ms);
 }
 
+/* Has all that was queued run? If the reducer's own stream does not tell, the event does; without one
+ * the end of the step is unknown. No stream of the caller's is asked: it may be gone. */
+static trib_status ask(const struct trib_reducer *reducer, bool *out)
+{
+    TRI_TRY(reducer->backend->device->stream_query(reducer->device, reducer->stream, out));
+    *out = *out && !(reducer->apart && tri_workspace_in_use(&reducer->memory));
+    return TRIB_OK;
+}
+
 /* An abort ends collectives, and so this wait. */
 trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms)
 {
@@ -31,7 +40,7 @@ trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms)
             "a CUDA graph is capturing a step, which so does not run: wait after a "
             "launch of the graph, on the stream of the launch");
     for (;;) {
-        TRI_TRY(reducer->backend->device->stream_query(reducer->device, reducer->stream, &done));
+        TRI_TRY(ask(reducer, &done));
         const uint64_t now = tri_now_ns();
         if (done || now >= end)
             break;

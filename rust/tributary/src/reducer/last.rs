@@ -15,7 +15,7 @@ pub(super) enum LastStep {
     /// It uses the gradients until `end` has passed.
     Queued,
     /// Something went wrong, so `end` may pass while the step runs: "After a failure `stream` may
-    /// not wait for the step". The reducer's own stream tells.
+    /// not wait for the step". The reducer tells.
     Failed,
 }
 
@@ -58,7 +58,7 @@ impl<B: 'static> Reducer<B> {
     }
 }
 
-/// The stream of the C reducer, on which steps run.
+/// What the C reducer knows of its steps.
 struct OwnStream<'a, B: 'static>(&'a Reducer<B>);
 
 impl<B: 'static> Point for OwnStream<'_, B> {
