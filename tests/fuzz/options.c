@@ -142,6 +142,32 @@ static trib_comm *open_rank(struct bytes *in)
 
 /* ------------------------------------------------------------------------------------- of a call */
 
+enum call { LIST, ALLREDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, ALLTOALL, CALLS };
+
+/* Of the only rank: what is sent comes back, times a factor of the first two. An alltoall is never in
+ * place. */
+static trib_status call_with(enum call call, trib_comm *comm, float *values, const float *before,
+                             const trib_call_options *options)
+{
+    const trib_tensor tensor = {values, COUNT, TRIB_F32, 0};
+    switch (call) {
+    case LIST:
+        return STATUS(trib_allreduce_list_with(comm, &tensor, 1, TRIB_SUM, options, NULL));
+    case ALLREDUCE:
+        return STATUS(
+            trib_allreduce_with(comm, values, values, COUNT, TRIB_F32, TRIB_SUM, options, NULL));
+    case BROADCAST:
+        return STATUS(trib_broadcast_with(comm, values, values, COUNT, TRIB_F32, 0, options, NULL));
+    case ALLGATHER:
+        return STATUS(trib_allgather_with(comm, values, values, COUNT, TRIB_F32, options, NULL));
+    case REDUCE_SCATTER:
+        return STATUS(trib_reduce_scatter_with(comm, values, values, COUNT, TRIB_F32, TRIB_SUM,
+                                               options, NULL));
+    default:
+        return STATUS(trib_alltoall_with(comm, before, values, COUNT, TRIB_F32, options, NULL));
+    }
+}
+
 static void of_call(struct bytes *in, trib_comm *comm)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
@@ -157,21 +183,18 @@ static void of_call(struct bytes *in, trib_comm *comm)
     bool more = false;
     for (uint32_t i = sizeof options; i < size; i++)
         more = more || ((unsigned char *)block)[i] != 0;
+    const enum call call = (enum call)bytes_below(in, CALLS);
+    const bool scaled = options.device_factor != NULL || options.flags == TRIB_CALL_FACTOR;
     const bool valid = size >= sizeof options && !more && options.flags <= TRIB_CALL_FACTOR &&
-                       options.variant == TRIB_VARIANT_AUTO && options.reserved == 0;
+                       options.variant == TRIB_VARIANT_AUTO && options.reserved == 0 &&
+                       (call <= ALLREDUCE || !scaled);
     for (int i = 0; i < COUNT; i++)
         before[i] = values[i] = (float)i;
-    const trib_tensor tensor = {values, COUNT, TRIB_F32, 0};
-    const trib_status status =
-        bytes_rare(in, 2)
-            ? STATUS(trib_allreduce_list_with(comm, &tensor, 1, TRIB_SUM, block, NULL))
-            : STATUS(trib_allreduce_with(comm, values, values, COUNT, TRIB_F32, TRIB_SUM, block,
-                                         NULL));
+    const trib_status status = call_with(call, comm, values, before, block);
     FUZZ_CHECK(valid == (status == TRIB_OK) && (valid || fuzz_is_mistake(status)));
     trib_device *device = NULL;
     MUST(trib_device_get(&device, "host", 0));
     MUST(trib_stream_wait(device, NULL));
-    const bool scaled = options.device_factor != NULL || options.flags == TRIB_CALL_FACTOR;
     const float factor = options.device_factor != NULL ? device_factor : (float)options.factor;
     for (int i = 0; i < COUNT; i++) {
         const float expected = valid && scaled ? factor * before[i] : before[i];
