@@ -67,6 +67,8 @@ def load():
 def arguments():
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--bucket-mib", type=int, default=0, help="0: the default")
+    options.add_argument("--first-kib", type=int, default=0,
+                         help="of the first bucket and the last; 0: the default")
     return options.parse_args()
 
 
@@ -81,13 +83,14 @@ class Memory:
 class Reduced:
     """Gradients that a reducer averages while the backward pass makes the others."""
 
-    def __init__(self, trib, comm, model, flags, bucket_mib):
+    def __init__(self, trib, comm, model, flags, asked):
         self.trib, self.reducer = trib, ctypes.c_void_p()
         self.learns = bool(flags & LEARN_ORDER)
         self.parameters = [p for p in model.parameters()][::-1]
         for p in self.parameters:
             p.grad = torch.zeros_like(p)
-        options = ReducerOptions(ctypes.sizeof(ReducerOptions), flags, bucket_mib << 20)
+        options = ReducerOptions(ctypes.sizeof(ReducerOptions), flags, asked.bucket_mib << 20,
+                                 asked.first_kib << 10)
         tensors = (Tensor * len(self.parameters))(
             *(Tensor(p.grad.data_ptr(), p.numel(), TRIB_F32) for p in self.parameters))
         self.check(trib.trib_reducer_create(ctypes.byref(self.reducer), comm, tensors,
@@ -228,7 +231,7 @@ def main():
     for name, flags in ("reducer, views", VIEWS), ("reducer, copies", 0), (
             "reducer, views, learnt order", VIEWS | LEARN_ORDER):
         model = resnet50()
-        reducers.append(Reduced(trib, comm, model, flags, options.bucket_mib))
+        reducers.append(Reduced(trib, comm, model, flags, options))
         rows.append(Row(name, model, data, reducers[-1].finish, reducers[-1].alone))
     apart = [((row.gradient - rows[1].gradient).norm() / rows[1].gradient.norm()).item()
              for row in rows]
