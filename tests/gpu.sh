@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine that has one or more: tests/gpu.sh [options]
-#   --bench        also the sweep, the enqueue overhead, the lists and sparse allreduces, those of
+#   --bench        also the sweep, the enqueue overhead, lists, the reducer and sparse allreduces, those of
 #                  PyTorch too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
 #   --figures      those of --bench, and no test
 #   --parts LIST   only these of the tests: c, launched, sanitizers, rust, python ("launched rust"); what
@@ -411,7 +411,10 @@ if [ $bench = 1 ]; then
     figure 90 overhead $build/benches/trib_overhead nccl
     [ "$gpus" -lt 2 ] || figure 60 push $build/benches/trib_push
     [ "$gpus" -lt 2 ] || figure 180 pull $build/benches/trib_pull
-    figure 60 lists $build/benches/trib_lists nccl
+    figure 60 lists $build/benches/trib_lists nccl "$gpus" 60
+    figure 60 lists_2000 $build/benches/trib_lists nccl "$gpus" 200 2000x1000in2M
+    figure 60 reducer $build/benches/trib_reducer nccl "$gpus" 60
+    figure 60 momentum $build/benches/trib_kernels --backend cuda --count 256M --density 0.01 --momentum 0.9
     figure 90 sparse $build/benches/trib_sparse --backend nccl --density 0.01 \
         --count 1M,25557032,256M --iterations 20 --warmup 5 --csv "$out/sparse.csv"
     figure 120 sparse_densities $build/benches/trib_sparse --backend nccl --density 0.001,0.05 \
@@ -422,6 +425,9 @@ if [ $bench = 1 ]; then
     torch=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
     if [ "$has_torchrun" = 1 ]; then
         figure 90 torch_sparse "${torch[@]}" benches/torch_sparse.py --density 0.01
+        library=$(find "$PWD/$build" -maxdepth 1 -name 'libtributary.so' | head -n 1)
+        [ -z "$library" ] || [ "$gpus" -lt 2 ] ||
+            TRIBUTARY_LIBRARY=$library figure 90 torch_reducer "${torch[@]}" benches/torch_reducer.py
         [ -z "$wheel" ] || PYTHONPATH=$package figure 90 torch_hooks "${torch[@]}" benches/torch_hooks.py
     fi
 fi
