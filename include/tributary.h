@@ -1631,7 +1631,9 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * it (TRIB_REDUCER_LEARN_ORDER). The first bucket and the last are small, and those between them as few
  * and as even as they can be. The reducer queues a bucket, on a stream of its own, when all gradients
  * in it are ready and the buckets before it are queued, and the last one in trib_reducer_finish, on
- * the stream of that; so all ranks queue the same buckets in the same order. No call waits for a device (but with TRIB_MATCH the ranks compare every bucket first).
+ * the stream of that; so all ranks queue the same buckets in the same order. (In a CUDA graph the
+ * last one is as the others.) No call waits for a device, but with TRIB_MATCH the ranks compare every
+ * bucket first.
  *
  * A STEP lasts from its first trib_reducer_ready to trib_reducer_finish, and is all or nothing over
  * all buckets: gradients are written only when the last bucket has been reduced. If the
@@ -1679,7 +1681,7 @@ TRIB_API trib_status trib_sparse_destroy(trib_sparse *sparse);
  * nothing. What fails later, while a bucket is queued, ends the communicator, since the other ranks
  * wait for this one, and trib_reducer_finish returns it. */
 
-/** The gradients of one rank, their buckets, and the stream that reduces them. */
+/** The gradients of one rank, their buckets, and a stream that reduces them while others are made. */
 typedef struct trib_reducer trib_reducer;
 
 enum {
@@ -1773,12 +1775,14 @@ TRIB_API uint64_t trib_reducer_buckets(const trib_reducer *reducer);
  *  algorithms that wait for the stream, TRIB_MATCH. */
 TRIB_API trib_status trib_reducer_ready(trib_reducer *reducer, size_t i, trib_stream stream);
 
-/** End the step: queue the buckets that are left, and make later work on `stream` wait for the
- *  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,
- *  has run before a gradient that is copied to a bucket is written; others are written from their
- *  trib_reducer_ready on, and those that were not ready as the copied ones. A step without a
- *  trib_reducer_ready is valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the
- *  first step's with TRIB_REDUCER_LEARN_ORDER.
+/** End the step: queue the buckets that are left, the last one at least, and make later work on
+ *  `stream` wait for the averages. What is on `stream` by now runs before those buckets: finish on
+ *  the stream of the backward pass, right behind it; with one bucket nothing is sent before. Earlier
+ *  work on `stream`, and none on other streams but what trib_reducer_ready covered, has run before a
+ *  gradient that is copied to a bucket is written; others are written from their trib_reducer_ready
+ *  on, and those that were not ready as the copied ones. A step without a trib_reducer_ready is
+ *  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the first
+ *  step's with TRIB_REDUCER_LEARN_ORDER.
  *
  *  After a failure `stream` may not wait for the step, though what is queued of it still runs, and
  *  reads and writes gradients: use and free them once trib_reducer_wait has returned TRIB_OK. */

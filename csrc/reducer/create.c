@@ -334,7 +334,7 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
     if (reducer->open && !lost && tri_abort_live(comm->state))
         return tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_INVALID_USAGE,
                              "a step is open: call trib_reducer_finish first");
-    if (reducer->open && !captured && !reducer->apart) /* or the event has what runs */
+    if (reducer->open && !captured && tri_reducer_rejoin(reducer))
         (void)tri_workspace_mark(&reducer->memory, comm->state, reducer->stream);
     const bool idle =
         tri_workspace_await(&reducer->memory, tri_deadline_ns(comm->close_timeout_ms));

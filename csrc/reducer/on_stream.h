@@ -4,8 +4,8 @@
 
 #include "csrc/reducer/reducer.h"
 
-/* On `stream`: pack bucket `b` and reduce it, unless it has a sparse state. `absent[i]`, if not NULL, tells of its gradient i that it is not
- * ready: it counts as 0. */
+/* On `stream`: pack bucket `b` and reduce it, unless it has a sparse state. `absent[i]`, if not NULL,
+ * tells of its gradient i that it is not ready: it counts as 0. */
 trib_status tri_reducer_run_bucket(struct trib_reducer *reducer, size_t b, const bool *absent,
                                    trib_stream stream);
 

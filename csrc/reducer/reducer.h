@@ -36,7 +36,7 @@ struct trib_reducer {
     struct tri_weight weight; /* if limits.weighted */
     struct tri_gradient_limits limits;
     struct tri_gradient_layout layout; /* learn.c makes another one */
-    trib_stream stream;                /* of its own, on which all but the end of a step runs */
+    trib_stream stream;                /* of its own; see step.c for what runs on it */
     char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
     struct tri_list_counts *counts;   /* pinned memory */
@@ -89,6 +89,10 @@ trib_status tri_reducer_export(struct trib_reducer *reducer, void *out, size_t b
 trib_status tri_reducer_import(struct trib_reducer *reducer, const void *data, size_t bytes,
                                bool adds);
 trib_status tri_reducer_destroy(struct trib_reducer *reducer);
+
+/* Make the reducer's own stream wait for the newest step, if it does not yet; false if it cannot: then
+ * nothing else may use the memory, nor its event be recorded again. */
+bool tri_reducer_rejoin(struct trib_reducer *reducer);
 
 /* TRIB_OK between two steps of a reducer with sparse states. */
 trib_status tri_reducer_check_between(const struct trib_reducer *reducer, int operation);

@@ -91,12 +91,19 @@ static void note(struct trib_reducer *reducer, trib_status status)
         (void)tri_abort_raise(reducer->comm->state, status, reducer->detail.text);
 }
 
+/* How many buckets are queued as they become complete. The last one is left to the finish, on whose
+ * stream nothing lies between the last gradient and its reduction; but see end_on. */
+static size_t early(const struct trib_reducer *reducer)
+{
+    const size_t n = reducer->layout.nbuckets;
+    return n > 0 && reducer->capture == 0 ? n - 1 : n;
+}
+
 /* Queue the buckets that are complete, unless another thread does; that one then also queues those
- * that have become complete meanwhile. The last one is left to the finish, on whose stream nothing
- * lies between the last gradient and its reduction. The lock is held, but while a bucket is queued. */
+ * that have become complete meanwhile. The lock is held, but while a bucket is queued. */
 static void queue_complete(struct trib_reducer *reducer)
 {
-    while (!reducer->queuing && reducer->next + 1 < reducer->layout.nbuckets &&
+    while (!reducer->queuing && reducer->next < early(reducer) &&
            reducer->missing[reducer->next] == 0) {
         const size_t b = reducer->next;
         reducer->queuing = true;
@@ -215,9 +222,17 @@ trib_status tri_reducer_ready(struct trib_reducer *reducer, size_t i, trib_strea
 
 /* -------------------------------------------------------------------------------------- the end */
 
+bool tri_reducer_rejoin(struct trib_reducer *reducer)
+{
+    if (reducer->apart)
+        reducer->apart = reducer->memory.lost ||
+                         tri_workspace_wait(&reducer->memory, reducer->stream) != TRIB_OK;
+    return !reducer->apart;
+}
+
 /* The stream on which the step ends: that of the finish, which needs no hop to another one and back.
- * In a capture the reducer's own takes part whatever it runs, since it shows which graph has the step.
- * If one cannot wait for the other, the own one again, with what was queued there before. */
+ * In a capture the reducer's own, which shows which graph has the step. If the one cannot wait for the
+ * other, the own one again, with what was queued there before. */
 static trib_stream end_on(struct trib_reducer *reducer, trib_stream stream)
 {
     const trib_stream own = reducer->stream;
@@ -280,8 +295,8 @@ static void mark_end(struct trib_reducer *reducer, trib_stream end)
 }
 
 /* Make `stream` go on when the step, which has ended on `end`, has run, and the reducer's own stream
- * too. In a capture the graph orders what it holds, and the events of the memory have no meaning:
- * replays are not tracked. */
+ * too, by another event if need be. In a capture the graph orders what it holds, and the events of the
+ * memory have no meaning: replays are not tracked. */
 static void let_wait(struct trib_reducer *reducer, trib_stream end, trib_stream stream)
 {
     if (reducer->capture != 0) {
@@ -293,18 +308,15 @@ static void let_wait(struct trib_reducer *reducer, trib_stream end, trib_stream 
     const trib_status status =
         tri_workspace_wait(&reducer->memory, end == stream ? reducer->stream : stream);
     note(reducer, status);
-    reducer->apart = end != reducer->stream && (status != TRIB_OK || reducer->memory.lost);
+    if (status != TRIB_OK || reducer->memory.lost)
+        reducer->apart = wait_for(reducer, end, reducer->stream) != TRIB_OK;
 }
 
 /* The step ends whatever has failed; its memory is marked, and `stream` waits for it, as far as that
  * works. */
-trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
+static void queue_end(struct trib_reducer *reducer, trib_stream stream)
 {
     struct trib_comm *comm = reducer->comm;
-    const trib_status mistake = check_finish(reducer, stream);
-    if (mistake != TRIB_OK)
-        return tri_batch_fail(comm, mistake);
-    note(reducer, comm->closed ? tri_comm_usable(comm, TRI_REDUCER_FINISH) : TRIB_OK);
     const trib_stream end = end_on(reducer, stream);
     for (; reducer->next < reducer->layout.nbuckets; reducer->next++)
         if (reducer->failed == TRIB_OK)
@@ -312,6 +324,19 @@ trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
     note(reducer,
          comm->closed ? tri_reducer_take_back(reducer, end) : tri_reducer_run_end(reducer, end));
     let_wait(reducer, end, stream);
+}
+
+/* Behind a step whose end nothing can wait for nothing is queued: its communicator is over. */
+trib_status tri_reducer_finish(struct trib_reducer *reducer, trib_stream stream)
+{
+    struct trib_comm *comm = reducer->comm;
+    const trib_status mistake = check_finish(reducer, stream);
+    if (mistake != TRIB_OK)
+        return tri_batch_fail(comm, mistake);
+    const bool joined = tri_reducer_rejoin(reducer);
+    note(reducer, comm->closed || !joined ? tri_comm_usable(comm, TRI_REDUCER_FINISH) : TRIB_OK);
+    if (joined)
+        queue_end(reducer, stream);
     if (reducer->learning && reducer->failed == TRIB_OK)
         note(reducer, tri_reducer_learn(reducer));
     const trib_status failed = reducer->failed;

@@ -39,6 +39,7 @@ trib_status tri_reducer_wait(struct trib_reducer *reducer, uint32_t timeout_ms)
             reducer->comm, TRI_REDUCER_WAIT, TRIB_ERR_INVALID_USAGE,
             "a CUDA graph is capturing a step, which so does not run: wait after a "
             "launch of the graph, on the stream of the launch");
+    (void)tri_reducer_rejoin(reducer);
     for (;;) {
         TRI_TRY(ask(reducer, &done));
         const uint64_t now = tri_now_ns();

@@ -40,7 +40,8 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
 {
     let_next_start();
-    // All that crosses the bus is asked for at once. This stream is the only writer of the counts.
+    // All that crosses the bus is asked for at once. Only commits, one behind the other, write the
+    // counts.
     const bool asks = threadIdx.x == 0;
     const uint32_t committed = asks ? peek_pinned(&job.counts->committed) : 0;
     const uint32_t refused = asks ? peek_pinned(&job.counts->refused) : 0;

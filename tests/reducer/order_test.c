@@ -1,4 +1,5 @@
 /* Which stream waits for which in a step of a reducer: over host, with a log of what is queued where. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,19 +31,26 @@ static char said[256];
 static struct {
     trib_event event;
     trib_stream stream;
-} records[EVENTS];                         /* where each event was recorded last */
-static trib_stream own, gradients, finish; /* R, T, S */
-static int until_failure = -1;             /* waits that still succeed; below 0: all */
-static bool held;                          /* no event passes */
+} records[EVENTS];                                /* where each event was recorded last */
+static trib_stream own, gradients, finish, other; /* R, T, S, O */
+static uint32_t failing;                          /* bit i: wait i of a step fails */
+static int waits;                                 /* of the step */
+static trib_event unrecorded;                     /* no stream takes this event */
 
 static char name_of(trib_stream stream)
 {
-    return stream == own ? 'R' : stream == gradients ? 'T' : stream == finish ? 'S' : '?';
+    return stream == own         ? 'R'
+           : stream == gradients ? 'T'
+           : stream == finish    ? 'S'
+           : stream == other     ? 'O'
+                                 : '?';
 }
 
 static trib_status record(int32_t of, trib_event event, trib_stream stream)
 {
     size_t i = 0;
+    if (event == unrecorded)
+        return tri_fail(TRIB_ERR_CUDA, "injected failure");
     while (i + 1 < EVENTS && records[i].event != event && records[i].event != NULL)
         i++;
     records[i].event = event;
@@ -66,20 +74,12 @@ static void say(const char *word)
 
 static trib_status wait(int32_t of, trib_event event, trib_stream stream)
 {
-    const bool fails = until_failure == 0;
+    const bool fails = (failing >> waits++ & 1) != 0;
     const char word[] = {name_of(recorded_on(event)), '>', name_of(stream), fails ? '!' : '\0',
                          '\0'};
     say(word);
-    until_failure -= until_failure >= 0;
     return fails ? tri_fail(TRIB_ERR_CUDA, "injected failure")
                  : tri_backend_host.device->stream_wait_event(of, event, stream);
-}
-
-static trib_status query(int32_t of, trib_event event, bool *out_done)
-{
-    TRI_TRY(tri_backend_host.device->event_query(of, event, out_done));
-    *out_done = *out_done && !held;
-    return TRIB_OK;
 }
 
 static trib_status submit(struct tri_transport *to, void (*function)(void *argument),
@@ -97,7 +97,6 @@ static void open_backend(void)
     transport = *backend.transport;
     device.event_record = record;
     device.stream_wait_event = wait;
-    device.event_query = query;
     transport.submit = submit;
     backend.device = &device;
     backend.transport = &transport;
@@ -124,12 +123,15 @@ static bool start(struct stepping *stepping)
     CHECK_OK(trib_device_get(&stepping->device, "host", 0));
     CHECK_OK(trib_stream_create(&gradients, stepping->device));
     CHECK_OK(trib_stream_create(&finish, stepping->device));
+    CHECK_OK(trib_stream_create(&other, stepping->device));
     CHECK_OK(trib_id_create(&id, "host"));
     if (!CHECK_OK(trib_comm_create(&stepping->comm, &id, 0, 1, 0, NULL)) ||
         !CHECK_OK(
             trib_reducer_create(&stepping->reducer, stepping->comm, tensors, GRADIENTS, &options)))
         return false;
     own = stepping->reducer->stream;
+    said[0] = '\0';
+    waits = 0;
     return CHECK(trib_reducer_buckets(stepping->reducer) == GRADIENTS);
 }
 
@@ -140,18 +142,52 @@ static void end(struct stepping *stepping)
     CHECK_OK(trib_comm_destroy(stepping->comm));
     CHECK_OK(trib_stream_destroy(stepping->device, gradients));
     CHECK_OK(trib_stream_destroy(stepping->device, finish));
-    own = gradients = finish = NULL;
+    CHECK_OK(trib_stream_destroy(stepping->device, other));
+    own = gradients = finish = other = NULL;
 }
 
-/* Every gradient gets ready on `stream`; what is then queued must be `expected`. */
+/* End a step on `stream`; what has been queued for it must be `expected`. */
+static void end_step(struct stepping *stepping, trib_stream stream, trib_status status,
+                     const char *expected)
+{
+    CHECK_STATUS(trib_reducer_finish(stepping->reducer, stream), status);
+    CHECK_MSG(strcmp(said, expected) == 0, "queued: %s; expected: %s", said, expected);
+    said[0] = '\0';
+    waits = 0;
+    failing = 0;
+}
+
+/* The same, of every gradient, ready on `stream`, on S. */
 static void step(struct stepping *stepping, trib_stream stream, trib_status status,
                  const char *expected)
 {
-    said[0] = '\0';
     for (size_t i = 0; i < GRADIENTS; i++)
         CHECK_OK(trib_reducer_ready(stepping->reducer, i, stream));
-    CHECK_STATUS(trib_reducer_finish(stepping->reducer, finish), status);
-    CHECK_MSG(strcmp(said, expected) == 0, "queued: %s; expected: %s", said, expected);
+    end_step(stepping, finish, status, expected);
+}
+
+/* What is queued on S from now on waits for this. */
+static atomic_bool closed;
+
+static void wait_for_gate(void *argument)
+{
+    (void)argument;
+    while (atomic_load(&closed))
+        check_sleep_ms(1);
+}
+
+static void close_gate(void)
+{
+    atomic_store(&closed, true);
+    CHECK_OK(device.stream_submit(0, wait_for_gate, NULL, finish));
+}
+
+/* Nothing says that the step has run until the gate is open; then it has. */
+static void check_gate(struct stepping *stepping)
+{
+    CHECK_STATUS(trib_reducer_wait(stepping->reducer, 0), TRIB_ERR_TIMEOUT);
+    atomic_store(&closed, false);
+    CHECK_OK(trib_reducer_wait(stepping->reducer, TRIB_NO_TIMEOUT));
 }
 
 /* The last bucket and the end lie on the stream of the finish, and the next step behind them. */
@@ -174,7 +210,7 @@ static void ends_on_its_own_stream(void)
     struct stepping stepping;
     check_begin("a step whose finish cannot wait ends on the reducer's own stream");
     if (start(&stepping)) {
-        until_failure = 2;
+        failing = 1 << 2;
         step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S! S>R R>S");
         CHECK_OK(trib_reducer_wait(stepping.reducer, TRIB_NO_TIMEOUT));
     }
@@ -182,19 +218,82 @@ static void ends_on_its_own_stream(void)
     check_end();
 }
 
-/* The reducer's own stream does not know of the end: the event does. */
-static void ends_apart(void)
+/* The memory's, or the one that buckets wait for. */
+static void is_waited_for_by_another_event(void)
 {
     struct stepping stepping;
-    check_begin("a wait for a step whose end the reducer's own stream could not wait for");
+    check_begin("a step whose end takes one event of two");
     if (start(&stepping)) {
-        until_failure = 4;
-        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R!");
-        CHECK_OK(trib_stream_wait(stepping.device, own));
-        held = true;
-        CHECK_STATUS(trib_reducer_wait(stepping.reducer, 0), TRIB_ERR_TIMEOUT);
-        held = false;
-        CHECK_OK(trib_reducer_wait(stepping.reducer, TRIB_NO_TIMEOUT));
+        close_gate();
+        failing = 1 << 4;
+        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R! S>R");
+        check_gate(&stepping);
+    }
+    end(&stepping);
+    check_end();
+}
+
+static void is_waited_for_without_a_mark(void)
+{
+    struct stepping stepping;
+    check_begin("a step whose memory cannot be marked");
+    if (start(&stepping)) {
+        step(&stepping, gradients, TRIB_OK, "T>R r T>R r R>S T>S s s S>R");
+        close_gate();
+        unrecorded = stepping.reducer->memory.event;
+        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R S>R");
+        unrecorded = NULL;
+        CHECK(stepping.reducer->memory.lost);
+        check_gate(&stepping);
+        CHECK(!stepping.reducer->memory.lost);
+    }
+    end(&stepping);
+    check_end();
+}
+
+/* A step of two that fail behind each other: the reducer's own stream waits for the first one's end
+ * before it, or never, and then nothing is queued. */
+static void ends_apart(uint32_t later, bool ready, const char *expected, const char *what)
+{
+    struct stepping stepping;
+    check_begin("a step whose end no stream waits for, then %s", what);
+    if (start(&stepping)) {
+        close_gate();
+        failing = 3 << 4;
+        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R! S>R!");
+        failing = later;
+        for (size_t i = 0; ready && i < GRADIENTS; i++)
+            CHECK_OK(trib_reducer_ready(stepping.reducer, i, other));
+        end_step(&stepping, other, TRIB_ERR_CUDA, expected);
+        if (later != 0) {
+            CHECK_OK(trib_stream_wait(stepping.device, own));
+            failing = UINT32_MAX;
+        }
+        check_gate(&stepping);
+        failing = 0;
+    }
+    end(&stepping);
+    check_end();
+}
+
+/* The reducer is destroyed in a step: what it marks must not forget the one before. */
+static void is_destroyed(void)
+{
+    struct stepping stepping;
+    check_begin("a reducer whose last end no stream waits for is destroyed in a step");
+    if (start(&stepping)) {
+        close_gate();
+        failing = 3 << 4;
+        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R! S>R!");
+        CHECK_OK(trib_reducer_ready(stepping.reducer, 0, other));
+        stepping.comm->close_timeout_ms = 50;
+        failing = UINT32_MAX;
+        CHECK_STATUS(trib_reducer_destroy(stepping.reducer), TRIB_ERR_TIMEOUT);
+        failing = 0;
+        stepping.reducer = NULL;
+        atomic_store(&closed, false);
+        CHECK_OK(trib_stream_wait(stepping.device, finish));
+        CHECK_OK(trib_quiesce(10000));
     }
     end(&stepping);
     check_end();
@@ -205,6 +304,11 @@ int main(void)
     open_backend();
     ends_on_the_stream_of_the_finish();
     ends_on_its_own_stream();
-    ends_apart();
+    is_waited_for_by_another_event();
+    is_waited_for_without_a_mark();
+    ends_apart(0, false, "S>R R>O O>R", "a bare finish");
+    ends_apart(0, true, "S>R O>R R>O", "a step");
+    ends_apart(1, false, "S>R!", "a finish behind it that cannot wait, either");
+    is_destroyed();
     return check_finish("order_test");
 }

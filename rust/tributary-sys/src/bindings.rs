@@ -577,7 +577,7 @@ const _: () = {
     ["Offset of field: trib_sparse_statistics::residual_norm"]
         [::core::mem::offset_of!(trib_sparse_statistics, residual_norm) - 136usize];
 };
-#[doc = " The gradients of one rank, their buckets, and the stream that reduces them."]
+#[doc = " The gradients of one rank, their buckets, and a stream that reduces them while others are made."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct trib_reducer {
@@ -1359,7 +1359,7 @@ extern "C" {
         i: usize,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " End the step: queue the buckets that are left, and make later work on `stream` wait for the\n  averages. Earlier work on `stream`, and none on other streams but what trib_reducer_ready covered,\n  has run before a gradient that is copied to a bucket is written; others are written from their\n  trib_reducer_ready on, and those that were not ready as the copied ones. A step without a\n  trib_reducer_ready is valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the\n  first step's with TRIB_REDUCER_LEARN_ORDER.\n\n  After a failure `stream` may not wait for the step, though what is queued of it still runs, and\n  reads and writes gradients: use and free them once trib_reducer_wait has returned TRIB_OK."]
+    #[doc = " End the step: queue the buckets that are left, the last one at least, and make later work on\n  `stream` wait for the averages. What is on `stream` by now runs before those buckets: finish on\n  the stream of the backward pass, right behind it; with one bucket nothing is sent before. Earlier\n  work on `stream`, and none on other streams but what trib_reducer_ready covered, has run before a\n  gradient that is copied to a bucket is written; others are written from their trib_reducer_ready\n  on, and those that were not ready as the copied ones. A step without a trib_reducer_ready is\n  valid: zeros of this rank. The next step may begin at once. Waits for no device, but for the first\n  step's with TRIB_REDUCER_LEARN_ORDER.\n\n  After a failure `stream` may not wait for the step, though what is queued of it still runs, and\n  reads and writes gradients: use and free them once trib_reducer_wait has returned TRIB_OK."]
     pub fn trib_reducer_finish(reducer: *mut trib_reducer, stream: trib_stream) -> trib_status;
     #[doc = " Wait until everything that steps have queued so far has run, applied or not: nothing uses the\n  gradients then. Needed after a trib_reducer_finish that has failed; otherwise a wait for its stream\n  will do. TRIB_ERR_TIMEOUT if something still runs after `timeout_ms` (TRIB_NO_TIMEOUT; with 0 it\n  asks once), or if CUDA took no event at the end of a step, so that nobody knows: the communicator\n  is as before, so wait again, or abort it. Also after the communicator has ended, whose end is no\n  failure of this call. TRIB_ERR_INVALID_USAGE while a CUDA graph captures a step; replays are not\n  waited for."]
     pub fn trib_reducer_wait(reducer: *mut trib_reducer, timeout_ms: u32) -> trib_status;

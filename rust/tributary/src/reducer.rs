@@ -39,8 +39,8 @@ use last::LastStep;
 /// passed: pass them in the order in which the backward pass makes them, say it
 /// ([`order`](crate::ReducerOptions::order)), or let the first step show it
 /// ([`learn_order`](crate::ReducerOptions::learn_order)). A bucket is queued, on a stream of the
-/// reducer, when all its gradients are ready and the buckets before it are queued. A gradient that
-/// is not ready at the finish counts as 0.
+/// reducer, when all its gradients are ready and the buckets before it are queued; the last one by
+/// the finish, on its stream. A gradient that is not ready at the finish counts as 0.
 ///
 /// A step is all or nothing: if the communicator ends before it has run, every gradient is as it
 /// was. Gradients that are [views](Reducer::views) are reduced where they are, and are undefined

@@ -25,7 +25,7 @@ impl<B: 'static> Reducer<B> {
         match self.last {
             LastStep::None => Ok(true),
             LastStep::Queued => self.end.is_done(),
-            LastStep::Failed => Ok(self.handle.is_idle() || OwnStream(self).is_done()?),
+            LastStep::Failed => Ok(self.handle.is_idle() || Asked(self).is_done()?),
         }
     }
 
@@ -38,7 +38,7 @@ impl<B: 'static> Reducer<B> {
             LastStep::Failed if self.handle.is_idle() => Ok(()),
             LastStep::Failed => {
                 self.look(|_| ())?; // nobody can be asked any more
-                sync::wait(&OwnStream(self), deadline).map_err(|last| self.still_runs(last))?
+                sync::wait(&Asked(self), deadline).map_err(|last| self.still_runs(last))?
             }
         }
     }
@@ -58,10 +58,10 @@ impl<B: 'static> Reducer<B> {
     }
 }
 
-/// What the C reducer knows of its steps.
-struct OwnStream<'a, B: 'static>(&'a Reducer<B>);
+/// The C reducer, asked for the steps that it has queued.
+struct Asked<'a, B: 'static>(&'a Reducer<B>);
 
-impl<B: 'static> Point for OwnStream<'_, B> {
+impl<B: 'static> Point for Asked<'_, B> {
     /// Asks only: the lock that keeps the reducer alive is not for waiting.
     fn wait(&self) -> Result<()> {
         // SAFETY: alive under the lock. "With 0 it asks once".
