@@ -235,13 +235,14 @@ bool tri_reducer_rejoin(struct trib_reducer *reducer)
  * other, the own one again, with what was queued there before. */
 static trib_stream end_on(struct trib_reducer *reducer, trib_stream stream)
 {
-    const trib_stream own = reducer->stream;
-    if (reducer->capture == 0 && reducer->failed == TRIB_OK)
-        note(reducer, wait_for(reducer, own, stream));
-    if (reducer->capture == 0 && reducer->failed == TRIB_OK)
-        return stream;
-    note(reducer, wait_for(reducer, stream, own));
-    return own;
+    if (reducer->capture == 0 && reducer->failed == TRIB_OK) {
+        const trib_status status = wait_for(reducer, reducer->stream, stream);
+        if (status == TRIB_OK)
+            return stream;
+        note(reducer, status);
+    }
+    note(reducer, wait_for(reducer, stream, reducer->stream));
+    return reducer->stream;
 }
 
 static trib_status queue_rest(struct trib_reducer *reducer, size_t b, trib_stream stream)
