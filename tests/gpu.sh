@@ -158,9 +158,9 @@ racecheck_slices() {
     [ "$limit" -gt 0 ] || limit=1
     for i in $(seq "$slices"); do
         part=$out/racecheck.$i.log
-        CUDA_VISIBLE_DEVICES=$((i % gpus)) TRIB_TEST_QUICK=1 TRIB_TEST_RACECHECK=1 timeout -k 5 "$limit" compute-sanitizer --tool racecheck \
-            --error-exitcode 9 $build/tests/kernels_cuda_test --slice "$i/$slices" \
-            >"$part" 2>&1 </dev/null &
+        CUDA_VISIBLE_DEVICES=$((i % gpus)) TRIB_TEST_QUICK=1 TRIB_TEST_RACECHECK=1 \
+            timeout -k 5 "$limit" compute-sanitizer --tool racecheck --error-exitcode 9 \
+            $build/tests/kernels_cuda_test --slice "$i/$slices" >"$part" 2>&1 </dev/null &
         pids+=($!)
     done
     for i in $(seq "$slices"); do
@@ -425,9 +425,8 @@ if [ $bench = 1 ]; then
     torch=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
     if [ "$has_torchrun" = 1 ]; then
         figure 90 torch_sparse "${torch[@]}" benches/torch_sparse.py --density 0.01
-        library=$(find "$PWD/$build" -maxdepth 1 -name 'libtributary.so' | head -n 1)
-        [ -z "$library" ] || [ "$gpus" -lt 2 ] ||
-            TRIBUTARY_LIBRARY=$library figure 90 torch_reducer "${torch[@]}" benches/torch_reducer.py
+        [ "$gpus" -lt 2 ] || TRIBUTARY_LIBRARY=$PWD/$build/libtributary.so figure 90 torch_reducer \
+            "${torch[@]}" benches/torch_reducer.py
         [ -z "$wheel" ] || PYTHONPATH=$package figure 90 torch_hooks "${torch[@]}" benches/torch_hooks.py
     fi
 fi
