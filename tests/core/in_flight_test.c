@@ -1,9 +1,8 @@
 /* Aborts in the middle of a call: between its checks and the backend, and while the backend has it;
  * and short memory. The program has its own table: the host backend, whose members abort or fail on
  * demand. */
-#include <string.h>
 
-#include "csrc/backend.h"
+#include "tests/own_backend.h"
 #include "tests/team.h"
 
 extern const struct tri_backend tri_backend_host;
@@ -16,13 +15,6 @@ static int submitted; /* calls that the backend got */
 
 static struct tri_device_ops device_ops;
 static struct tri_transport_ops transport_ops;
-static struct tri_backend backend;
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 static void maybe_abort(enum moment now)
 {

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/backend.h"
 #include "csrc/base/abort.h"
 #include "csrc/base/status.h"
 #include "csrc/core/communicator.h"
 #include "csrc/sparse/state.h"
 #include "tests/api/sparse.h"
 #include "tests/conformance/sparse/sparse.h"
+#include "tests/own_backend.h"
 
 extern const struct tri_backend tri_backend_host;
 
@@ -166,15 +166,6 @@ static struct tri_device_ops device_ops;
 static struct tri_transport_ops transport_ops;
 static struct tri_sparse_kernels sparse_kernels;
 static struct tri_kernels kernels;
-static struct tri_backend backend = {.name = "queued"};
-
-/* In place of csrc/backends.c, which the linker then leaves out. */
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 static void make_backend(void)
 {

@@ -5,6 +5,7 @@
 
 #include "csrc/base/abort.h"
 #include "tests/injection/places.h"
+#include "tests/own_backend.h"
 
 static const struct tri_device_ops *real_device;
 static const struct tri_transport_ops *real_transport;
@@ -194,15 +195,6 @@ static void queued_progress(struct tri_transport *of, struct tri_progress *out)
 
 static struct tri_device_ops device;
 static struct tri_transport_ops transport;
-static struct tri_backend backend;
-
-/* In place of csrc/backends.c, which the linker then leaves out. */
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 void injection_backend(bool queued)
 {

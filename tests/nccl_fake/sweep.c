@@ -1,21 +1,11 @@
 /* trib_sweep over the fake: its main, and what surrounds it. The fake has no clock, so every time is 0;
  * the checks of the rows, and the fake's of the calls, are what can fail. */
-#include <string.h>
 
-#include "csrc/backend.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/own_backend.h"
 
 extern const struct tri_backend tri_backend_nccl;
-
-static struct tri_backend backend;
-/* In place of csrc/backends.c, which the linker then leaves out. */
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 /* Before the main of benches/sweep.c. */
 __attribute__((constructor)) static void begin(void)

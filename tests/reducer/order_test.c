@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "csrc/backend.h"
 #include "csrc/base/status.h"
 #include "csrc/reducer/reducer.h"
 #include "tests/check.h"
+#include "tests/own_backend.h"
 
 extern const struct tri_backend tri_backend_host;
 
@@ -14,15 +14,6 @@ enum { GRADIENTS = 3, EACH = 10, EVENTS = 64 };
 
 static struct tri_device_ops device;
 static struct tri_transport_ops transport;
-static struct tri_backend backend;
-
-/* In place of csrc/backends.c, which the linker then leaves out. */
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 /* ---------------------------------------------------------------------------------------- the log */
 

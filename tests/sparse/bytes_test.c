@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/backend.h"
 #include "csrc/base/types.h"
 #include "kernels/cpu/kernels_cpu.h"
+#include "tests/own_backend.h"
 #include "tests/team.h"
 
 extern const struct tri_backend tri_backend_host;
@@ -167,15 +167,6 @@ static trib_status collective(const struct tri_call *calls, size_t n)
 }
 
 static struct tri_transport_ops transport_ops;
-static struct tri_backend backend = {.name = "pipes"};
-
-/* In place of csrc/backends.c, which the linker then leaves out. */
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 static void make_backend(void)
 {

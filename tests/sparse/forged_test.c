@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/backend.h"
 #include "csrc/sparse/algorithms/regions.h"
 #include "tests/api/sparse.h"
+#include "tests/own_backend.h"
 
 extern const struct tri_backend tri_backend_host;
 
@@ -70,15 +70,6 @@ static void progress(struct tri_transport *transport, struct tri_progress *out)
 
 static struct tri_device_ops device_ops;
 static struct tri_transport_ops transport_ops;
-static struct tri_backend backend;
-
-/* In place of csrc/backends.c, which the linker then leaves out. */
-const struct tri_backend *const tri_backends[] = {&backend, NULL};
-
-const struct tri_backend *tri_backend_find(const char *name)
-{
-    return strcmp(name, backend.name) == 0 ? &backend : NULL;
-}
 
 static void make_backend(void)
 {
