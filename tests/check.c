@@ -13,7 +13,7 @@
 enum { SHOWN_PER_CASE = 8 };
 
 static char case_name[256];
-static _Atomic int case_failures;
+static _Atomic int case_failures, failures;
 static double case_start;
 static int passed, failed, skipped;
 static int slice, slices, cases; /* slices 0: all */
@@ -73,6 +73,11 @@ bool check_failed(void)
     return atomic_load(&case_failures) != 0;
 }
 
+int check_failures(void)
+{
+    return atomic_load(&failures);
+}
+
 void check_skip(const char *format, ...)
 {
     va_list arguments;
@@ -99,6 +104,7 @@ bool check_that(bool good, const char *file, int line, const char *format, ...)
 {
     if (good || left_out)
         return good;
+    atomic_fetch_add(&failures, 1);
     if (atomic_fetch_add(&case_failures, 1) < SHOWN_PER_CASE) {
         char text[1024];
         va_list arguments;

@@ -18,8 +18,10 @@ enum { CHECK_EXIT_SKIP = 77 };
 
 void check_begin(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void check_end(void);
-/* Has a check of the case that has begun failed? For a forked child, which ends with that. */
+/* Has a check of the case that has begun failed? */
 bool check_failed(void);
+/* Checks that have failed so far, in all cases. */
+int check_failures(void);
 /* "I/N", 1 <= I <= N: only cases I, I + N, I + 2N ... from now on. False if it is not that. */
 bool check_slice(const char *text);
 /* The case that has begun is of another slice. */

@@ -58,9 +58,10 @@ static pid_t start(int index, int n, void (*body)(int index, int n, void *argume
     if (pid > 0)
         return pid;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int before = check_failures();
     body(index, n, argument);
     check_leaks();
-    _exit(check_failed() ? EXIT_FAILURE : EXIT_SUCCESS);
+    _exit(check_failures() > before ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 /* --------------------------------------------------------------------------------------- parent */

@@ -252,6 +252,7 @@ c_tests() {
         [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n, all but aborts" \
             env TRIB_TEST_PART=-aborts $build/tests/sparse_nccl_test $n
     done
+    later 420 sparse_one_gpu_test env TRIB_TEST_QUICK=1 $build/tests/sparse_one_gpu_test
     needs_gpu=0
     for name in $slow; do
         later 420 "$name" "$build/tests/$name"
@@ -274,7 +275,7 @@ c_tests() {
     for program in $build/tests/*_test; do
         name=$(basename "$program")
         case $name in
-        *_host_test | *_cuda_test | kernels_* | backend_nccl_test | sparse_nccl_test) continue ;;
+        *_host_test | *_cuda_test | kernels_* | backend_nccl_test | sparse_nccl_test | sparse_one_gpu_test) continue ;;
         injection_test) continue ;; # 15 minutes, on host alone
         scenarios_nccl_test) continue ;; # --scenarios
         esac

@@ -1,4 +1,4 @@
-/* A team: all ranks of one communicator, one thread each, with a device and a stream. */
+/* A team: all ranks of one communicator, or one of them, each with a device and a stream. */
 #include "tests/team.h"
 
 #include <stdlib.h>
@@ -14,6 +14,26 @@ int team_limit(const char *backend)
     return devices < TEAM_MAX ? devices : TEAM_MAX;
 }
 
+bool team_has(const struct team *team, int rank)
+{
+    return !team->apart || rank == team->own;
+}
+
+void team_ranks(const struct team *team, void (*body)(int rank, int size, void *argument),
+                void *argument)
+{
+    if (team->apart)
+        body(team->own, team->size, argument);
+    else
+        check_ranks(team->size, body, argument);
+}
+
+static bool prepare_rank(struct team *team, int rank, int32_t ordinal)
+{
+    return CHECK_OK(trib_device_get(&team->devices[rank], team->backend, ordinal)) &&
+           CHECK_OK(trib_stream_create(&team->streams[rank], team->devices[rank]));
+}
+
 bool team_prepare(struct team *team, const char *backend, int size)
 {
     bool good = true;
@@ -21,8 +41,7 @@ bool team_prepare(struct team *team, const char *backend, int size)
     team->backend = backend;
     team->size = size;
     for (int rank = 0; rank < size && good; rank++)
-        good = CHECK_OK(trib_device_get(&team->devices[rank], backend, rank)) &&
-               CHECK_OK(trib_stream_create(&team->streams[rank], team->devices[rank]));
+        good = prepare_rank(team, rank, rank);
     return good;
 }
 
@@ -76,6 +95,18 @@ bool team_create(struct team *team, const char *backend, int size, const trib_op
     return team_prepare(team, backend, size) && team_open(team, options);
 }
 
+bool team_create_apart(struct team *team, const char *backend, const trib_id *id, int own, int size,
+                       int32_t ordinal)
+{
+    memset(team, 0, sizeof *team);
+    team->backend = backend;
+    team->size = size;
+    team->apart = true;
+    team->own = own;
+    return prepare_rank(team, own, ordinal) &&
+           CHECK_OK(trib_comm_create(&team->comms[own], id, own, size, ordinal, NULL));
+}
+
 static void close_rank(int rank, int size, void *argument)
 {
     struct team *team = argument;
@@ -86,14 +117,15 @@ static void close_rank(int rank, int size, void *argument)
 
 void team_close(struct team *team)
 {
-    check_ranks(team->size, close_rank, team);
+    team_ranks(team, close_rank, team);
 }
 
 void team_destroy(struct team *team)
 {
     team_close(team);
     for (int rank = 0; rank < team->size; rank++)
-        CHECK_OK(trib_stream_destroy(team->devices[rank], team->streams[rank]));
+        if (team_has(team, rank))
+            CHECK_OK(trib_stream_destroy(team->devices[rank], team->streams[rank]));
 }
 
 bool team_wait(const struct team *team, int rank, int ms)

@@ -1,5 +1,6 @@
-/* A team: all ranks of one communicator, one thread each, with a device and a stream; and guarded
- * memory for them, in which a write to the wrong place is seen. The same code for every backend. */
+/* A team: all ranks of one communicator, one thread each, with a device and a stream; or one of them,
+ * where each has a process. And guarded memory for them, in which a write to the wrong place is seen.
+ * The same code for every backend. */
 #ifndef TRI_TESTS_TEAM_H
 #define TRI_TESTS_TEAM_H
 
@@ -14,6 +15,8 @@ enum { TEAM_MAX = 64 };
 struct team {
     const char *backend;
     int size;
+    bool apart; /* this process has the rank `own` alone, and each other one has a process, too */
+    int own;
     trib_device *devices[TEAM_MAX];
     trib_stream streams[TEAM_MAX];
     trib_comm *comms[TEAM_MAX]; /* after team_open */
@@ -29,10 +32,19 @@ bool team_open(struct team *team, const trib_options *options);
 bool team_split_group(struct team *team, const trib_options *options);
 /* Both of the first. */
 bool team_create(struct team *team, const char *backend, int size, const trib_options *options);
+/* The rank `own` of a team apart, on the device `ordinal`: all `size` processes pass the same id. */
+bool team_create_apart(struct team *team, const char *backend, const trib_id *id, int own, int size,
+                       int32_t ordinal);
 /* Destroy the communicators, one thread each. */
 void team_close(struct team *team);
 /* team_close, and the streams. Devices live for ever. */
 void team_destroy(struct team *team);
+
+/* Has this process that rank? */
+bool team_has(const struct team *team, int rank);
+/* check_ranks, of the ranks that this process has. */
+void team_ranks(const struct team *team, void (*body)(int rank, int size, void *argument),
+                void *argument);
 
 /* Wait for stream `rank`, but not for ever: false if it is not done after `ms`. */
 bool team_wait(const struct team *team, int rank, int ms);

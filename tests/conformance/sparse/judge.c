@@ -153,11 +153,16 @@ static bool masked(const struct sparse_trial *trial)
     return true;
 }
 
+/* What the wire rounds to 0 may count, or not. */
+static bool is_vague(const struct sparse_trial *trial)
+{
+    return trial->plan.input == SPARSE_TINY && trial->plan.wire == TRIB_BF16;
+}
+
 static bool counted(const struct sparse_trial *trial)
 {
     const struct sparse_reference *reference = &trial->reference;
-    /* What the wire rounds to 0 may count, or not. */
-    const bool vague = trial->plan.input == SPARSE_TINY && trial->plan.wire == TRIB_BF16;
+    const bool vague = is_vague(trial);
     for (int rank = 0; rank < trial->team->size; rank++) {
         const trib_sparse_statistics *after = &trial->ranks[rank].after,
                                      *before = &trial->ranks[rank].before;
@@ -245,20 +250,38 @@ static bool refused(struct sparse_trial *trial)
     return true;
 }
 
+static uint64_t hash_of(const struct sparse_trial *trial, const struct sparse_rank *self)
+{
+    const trib_sparse_statistics *after = &self->after;
+    const uint64_t counted[] = {self->residual_hash,
+                                self->outcome,
+                                (uint64_t)self->status,
+                                after->calls,
+                                after->calls_applied,
+                                after->calls_non_finite,
+                                is_vague(trial) ? 0 : after->total_selected,
+                                is_vague(trial) ? 0 : after->total_applied,
+                                is_vague(trial) ? 0 : after->words_sent,
+                                is_vague(trial) ? 0 : after->words_received};
+    uint64_t hash = sparse_hash(trial->step + 1, self->applied, trial->plan.count * sizeof(double));
+    hash = sparse_hash(hash, self->listed, trial->plan.count);
+    return sparse_hash(hash, counted, sizeof counted);
+}
+
 static void remember(struct sparse_trial *trial)
 {
-    const size_t bytes = trial->plan.count * sizeof(double);
-    uint64_t hash = sparse_hash(trial->step + 1, trial->ranks[0].applied, bytes);
-    for (int rank = 0; rank < trial->team->size; rank++) {
-        const uint64_t residual = trial->ranks[rank].residual_hash;
-        hash = sparse_hash(hash, &residual, sizeof residual);
-    }
-    if (trial->step < SPARSE_STEPS)
-        trial->trace[trial->step] = hash;
+    for (int rank = 0; rank < trial->team->size && trial->step < SPARSE_STEPS; rank++)
+        if (team_has(trial->team, rank))
+            trial->trace[trial->step].hash[rank] = hash_of(trial, &trial->ranks[rank]);
 }
 
 bool sparse_judge(struct sparse_trial *trial)
 {
+    if (trial->team->apart) {
+        trial->poisoned = trial->ranks[trial->team->own].outcome == 0;
+        remember(trial);
+        return true;
+    }
     atomic_fetch_add(&judged, (uint64_t)trial->team->size);
     trial->poisoned = !finite(trial);
     if (!agree(trial))

@@ -32,14 +32,16 @@ enum sparse_depth sparse_depth(void)
 static bool usable(const struct team *team)
 {
     for (int rank = 0; rank < team->size; rank++)
-        if (team->comms[rank] == NULL || trib_comm_status(team->comms[rank]) != TRIB_OK)
+        if (team_has(team, rank) &&
+            (team->comms[rank] == NULL || trib_comm_status(team->comms[rank]) != TRIB_OK))
             return false;
     return true;
 }
 
+/* A team apart stays as it is: its processes have no other id. */
 static void mend(struct team *team)
 {
-    if (usable(team))
+    if (team->apart || usable(team))
         return;
     for (int rank = 0; rank < team->size; rank++) {
         (void)trib_comm_destroy(team->comms[rank]);
@@ -55,26 +57,25 @@ void sparse_session_mend(struct sparse_session *session)
         mend(&session->twin);
 }
 
-static void compare(const struct sparse_session *session, const uint64_t *trace,
-                    const uint64_t *other, int steps)
+/* Where the ranks of a team apart run may be told by the process; its twin is on one host. */
+static bool has_shape(const struct sparse_session *session, const struct sparse_plan *plan)
 {
-    for (int step = 0; step < steps; step++)
-        if (!CHECK_MSG(trace[step] == other[step], "step %d gives other bytes on %s than on %s",
-                       step, session->team.backend, session->twin.backend))
-            return;
+    return !session->team.apart || plan->hosts != NULL || strcmp(plan->algorithm, "hier") != 0;
 }
 
 void sparse_case(struct sparse_session *session, const struct sparse_plan *plan, int steps)
 {
     char text[256];
-    uint64_t trace[SPARSE_STEPS] = {0}, other[SPARSE_STEPS] = {0};
+    struct sparse_bytes trace[SPARSE_STEPS], twin[SPARSE_STEPS];
     struct sparse_plan seeded = *plan;
     seeded.seed = session->seed++;
+    if (!has_shape(session, plan) || (session->team.apart && !usable(&session->team)))
+        return;
     check_begin("%s: %s", session->team.backend,
                 sparse_describe(plan, session->team.size, text, sizeof text));
     if (sparse_trial(&session->team, &seeded, steps, trace) && session->has_twin &&
-        sparse_trial(&session->twin, &seeded, steps, other))
-        compare(session, trace, other, steps);
+        sparse_trial(&session->twin, &seeded, steps, twin))
+        sparse_same_bytes(&session->team, trace, twin, steps, session->twin.backend);
     check_end();
     sparse_session_mend(session);
 }
@@ -149,18 +150,17 @@ static void again(struct sparse_session *session)
     for (int i = 0; i < VARIANTS; i++) {
         if (!taken(session, (size_t)i))
             continue;
-        uint64_t trace[STEPS], other[STEPS];
+        struct sparse_bytes trace[STEPS], other[STEPS];
         struct sparse_plan plan = variants[i];
         plan.count = 513;
         plan.k = 36;
         plan.input = SPARSE_FLOATS;
-        if (!in_rank_order(session, &plan))
+        if (!in_rank_order(session, &plan) || !has_shape(session, &plan))
             continue;
         check_begin("%s: %s twice, rounded sums", session->team.backend, plan.algorithm);
         if (sparse_trial(&session->team, &plan, STEPS, trace) &&
             sparse_trial(&session->team, &plan, STEPS, other))
-            for (int step = 0; step < STEPS; step++)
-                CHECK_MSG(trace[step] == other[step], "step %d gives other bytes", step);
+            sparse_same_bytes(&session->team, trace, other, STEPS, "the second time");
         check_end();
         sparse_session_mend(session);
         plan.input = SPARSE_SPREAD;
@@ -307,23 +307,26 @@ static const struct part {
     void (*run)(struct sparse_session *session);
     enum sparse_depth depth; /* the least deep suite that has it */
     int least, most;         /* ranks */
-} parts[] = {{"long", sparse_long_runs, SPARSE_LIGHT, 1, TEAM_MAX},
-             {"inputs", sparse_inputs, SPARSE_QUICK, 1, TEAM_MAX},
-             {"sizes", sparse_sizes, SPARSE_QUICK, 1, TEAM_MAX},
-             {"variants", sparse_variants, SPARSE_QUICK, 1, TEAM_MAX},
-             {"near", near, SPARSE_QUICK, 2, 4},
-             {"again", again, SPARSE_QUICK, 1, TEAM_MAX},
-             {"changes", sparse_changes, SPARSE_QUICK, 1, TEAM_MAX},
-             {"sharing", sparse_sharing, SPARSE_QUICK, 1, TEAM_MAX},
-             {"mistakes", sparse_mistakes, SPARSE_QUICK, 1, TEAM_MAX},
-             {"large", sparse_large, SPARSE_WHOLE, 2, 2},
-             {"aborts", sparse_aborts, SPARSE_LIGHT, 1, 4}};
+    bool apart;              /* its ranks share nothing in memory: each may have a process */
+} parts[] = {{"long", sparse_long_runs, SPARSE_LIGHT, 1, TEAM_MAX, true},
+             {"inputs", sparse_inputs, SPARSE_QUICK, 1, TEAM_MAX, true},
+             {"sizes", sparse_sizes, SPARSE_QUICK, 1, TEAM_MAX, true},
+             {"variants", sparse_variants, SPARSE_QUICK, 1, TEAM_MAX, true},
+             {"near", near, SPARSE_QUICK, 2, 4, true},
+             {"again", again, SPARSE_QUICK, 1, TEAM_MAX, true},
+             {"changes", sparse_changes, SPARSE_QUICK, 1, TEAM_MAX, false},
+             {"sharing", sparse_sharing, SPARSE_QUICK, 1, TEAM_MAX, false},
+             {"mistakes", sparse_mistakes, SPARSE_QUICK, 1, TEAM_MAX, false},
+             {"large", sparse_large, SPARSE_WHOLE, 2, 2, false},
+             {"aborts", sparse_aborts, SPARSE_LIGHT, 1, 4, false}};
 
 /* TRIB_TEST_PART in the environment: the part of this name alone, or with "-" before it the others. */
 static bool wanted(const struct sparse_session *session, const struct part *part)
 {
     const char *only = getenv("TRIB_TEST_PART");
     const int size = session->team.size;
+    if (session->team.apart && !part->apart)
+        return false;
     if (only != NULL && only[0] != '-')
         return strcmp(only, part->name) == 0;
     if (only != NULL && strcmp(only + 1, part->name) == 0)
@@ -336,29 +339,54 @@ static bool prepare(struct team *team, const char *backend, int size)
     return team_prepare(team, backend, size) && team_open(team, NULL);
 }
 
-void sparse_suite(const char *backend, const char *twin, int size, enum sparse_depth depth)
+/* A session whose team is there, if `ready`. */
+static void run_session(struct sparse_session *session, bool ready)
 {
     const uint64_t before = sparse_judged();
     const double start = check_now_ms();
+    for (size_t i = 0; ready && i < sizeof parts / sizeof *parts; i++)
+        if (wanted(session, &parts[i]))
+            parts[i].run(session);
+    if (ready) {
+        team_destroy(&session->team);
+        if (session->has_twin)
+            team_destroy(&session->twin);
+    }
+    printf("  %s, %d ranks: %llu steps judged, %.1f s\n", session->team.backend, session->team.size,
+           (unsigned long long)(sparse_judged() - before), (check_now_ms() - start) / 1000);
+    (void)fflush(stdout); /* a child ends without */
+}
+
+static struct sparse_session *new_session(int size, bool has_twin, enum sparse_depth depth)
+{
     struct sparse_session *session = calloc(1, sizeof *session);
     if (session == NULL)
         abort();
     session->depth = depth;
     session->seed = (uint64_t)size << 32;
-    session->has_twin = twin != NULL;
+    session->has_twin = has_twin;
+    return session;
+}
+
+void sparse_suite(const char *backend, const char *twin, int size, enum sparse_depth depth)
+{
+    struct sparse_session *session = new_session(size, twin != NULL, depth);
     check_begin("%s, %d ranks: creation", backend, size);
     const bool ready = prepare(&session->team, backend, size) &&
                        (twin == NULL || prepare(&session->twin, twin, size));
     check_end();
-    if (ready) {
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (wanted(session, &parts[i]))
-                parts[i].run(session);
-        team_destroy(&session->team);
-        if (twin != NULL)
-            team_destroy(&session->twin);
-    }
+    run_session(session, ready);
     free(session);
-    printf("  %s, %d ranks: %llu steps judged, %.1f s\n", backend, size,
-           (unsigned long long)(sparse_judged() - before), (check_now_ms() - start) / 1000);
+}
+
+void sparse_suite_apart(const char *backend, const char *twin, const trib_id *id, int own, int size,
+                        int32_t ordinal, enum sparse_depth depth)
+{
+    struct sparse_session *session = new_session(size, true, depth);
+    check_begin("%s, rank %d of %d: creation", backend, own, size);
+    const bool ready = team_create_apart(&session->team, backend, id, own, size, ordinal) &&
+                       prepare(&session->twin, twin, size);
+    check_end();
+    run_session(session, ready);
+    free(session);
 }

@@ -4,7 +4,8 @@
  * holds all ranks' inputs, residuals, results and statistics side by side and judges them: against
  * a reference that is made from the definitions in double precision (sparse_reference.h), and
  * against what must hold whatever was chosen: that nothing is lost, that all ranks have the same
- * bits, that words are counted as the header says. Inputs are small multiples of 2^-10, so all sums
+ * bits, that words are counted as the header says. Where each rank has a process, the bytes of each
+ * must be those of a team that was judged. Inputs are small multiples of 2^-10, so all sums
  * are exact and `==` decides. */
 #ifndef TRI_TESTS_CONFORMANCE_SPARSE_H
 #define TRI_TESTS_CONFORMANCE_SPARSE_H
@@ -96,6 +97,11 @@ enum { SPARSE_STEPS = 400 };
 
 struct sparse_barrier;
 
+/* For each rank that is here a hash of its result, its residual and what it has counted. */
+struct sparse_bytes {
+    uint64_t hash[TEAM_MAX];
+};
+
 struct sparse_trial {
     struct sparse_plan plan;
     struct team *team;
@@ -105,8 +111,8 @@ struct sparse_trial {
     _Atomic bool stop;
     uint64_t step; /* steps made since creation */
     int todo;
-    bool poisoned;                /* this step, an acc or the result is not finite */
-    uint64_t trace[SPARSE_STEPS]; /* hash of all results and residuals after each step */
+    bool poisoned;                           /* this step, an acc or the result is not finite */
+    struct sparse_bytes trace[SPARSE_STEPS]; /* after each step */
 };
 
 /* Create the states. False if that failed. */
@@ -120,7 +126,12 @@ bool sparse_trial_set_k(struct sparse_trial *trial, uint64_t k);
 bool sparse_trial_reset(struct sparse_trial *trial);
 void sparse_trial_close(struct sparse_trial *trial);
 /* All of it: a case of its own. The trace is returned in `trace` if that is not NULL. */
-bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps, uint64_t *trace);
+bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps,
+                  struct sparse_bytes *trace);
+/* Check that the first `steps` of two traces are the same, as to the ranks that are here. `other`: what
+ * the second is of. */
+bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace,
+                       const struct sparse_bytes *twin, int steps, const char *other);
 
 /* Is the gradient acc and residual? With momentum in place it is the velocity. */
 bool sparse_in_place(const struct sparse_plan *plan);
@@ -138,7 +149,8 @@ void sparse_velocity(const trib_sparse *state, size_t count, trib_dtype acc, con
                      double *out);
 uint64_t sparse_hash(uint64_t seed, const void *data, size_t bytes);
 
-/* The judge: false if the step is wrong. */
+/* The judge: false if the step is wrong. Of a team apart the trace alone is made: who has its twin is
+ * judged. */
 bool sparse_judge(struct sparse_trial *trial);
 /* The words of the step that was judged, against the formulas of tributary.h. */
 bool sparse_judge_volume(struct sparse_trial *trial);
@@ -171,6 +183,10 @@ struct sparse_session {
 
 /* Every test of the suite for `size` ranks. `twin` may be NULL. */
 void sparse_suite(const char *backend, const char *twin, int size, enum sparse_depth depth);
+/* The trials among them, with each rank in a process of its own: in each of `size` processes, the rank
+ * `own` on the device `ordinal`. All pass the same id. */
+void sparse_suite_apart(const char *backend, const char *twin, const trib_id *id, int own, int size,
+                        int32_t ordinal, enum sparse_depth depth);
 
 /* One trial as a case of its own. */
 void sparse_case(struct sparse_session *session, const struct sparse_plan *plan, int steps);

@@ -191,8 +191,8 @@ bool sparse_trial_open(struct sparse_trial *trial, struct team *team,
                                   .hosts = plan->hosts};
     sparse_reference_create(reference);
     trial->barrier = need(1, sizeof *trial->barrier);
-    pthread_barrier_init(&trial->barrier->threads, NULL, (unsigned)team->size);
-    check_ranks(team->size, open_rank, trial);
+    pthread_barrier_init(&trial->barrier->threads, NULL, team->apart ? 1 : (unsigned)team->size);
+    team_ranks(team, open_rank, trial);
     for (int rank = 0; rank < team->size; rank++)
         reference->acc[rank] = trial->ranks[rank].acc;
     return !atomic_load(&trial->stop);
@@ -221,7 +221,7 @@ static void close_rank(int rank, int size, void *argument)
 
 void sparse_trial_close(struct sparse_trial *trial)
 {
-    check_ranks(trial->team->size, close_rank, trial);
+    team_ranks(trial->team, close_rank, trial);
     sparse_reference_destroy(&trial->reference);
     pthread_barrier_destroy(&trial->barrier->threads);
     free(trial->barrier);
@@ -411,7 +411,7 @@ static void step_rank(int rank, int size, void *argument)
         if (!one_step(trial, rank))
             give_up(trial, rank);
         pthread_barrier_wait(&trial->barrier->threads);
-        if (rank == 0 && !atomic_load(&trial->stop)) {
+        if ((rank == 0 || trial->team->apart) && !atomic_load(&trial->stop)) {
             if (!sparse_judge(trial))
                 atomic_store(&trial->stop, true);
             trial->step++;
@@ -428,7 +428,7 @@ bool sparse_trial_steps(struct sparse_trial *trial, int steps)
     if (atomic_load(&trial->stop))
         return false;
     trial->todo = steps;
-    check_ranks(trial->team->size, step_rank, trial);
+    team_ranks(trial->team, step_rank, trial);
     return !atomic_load(&trial->stop);
 }
 
@@ -447,7 +447,7 @@ bool sparse_trial_set_k(struct sparse_trial *trial, uint64_t k)
     if (atomic_load(&trial->stop))
         return false;
     trial->plan.k = k;
-    check_ranks(trial->team->size, set_k_rank, trial);
+    team_ranks(trial->team, set_k_rank, trial);
     sparse_reference_set_k(&trial->reference, k);
     return !atomic_load(&trial->stop);
 }
@@ -467,12 +467,25 @@ bool sparse_trial_reset(struct sparse_trial *trial)
 {
     if (atomic_load(&trial->stop))
         return false;
-    check_ranks(trial->team->size, reset_rank, trial);
+    team_ranks(trial->team, reset_rank, trial);
     sparse_reference_reset(&trial->reference);
     return !atomic_load(&trial->stop);
 }
 
-bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps, uint64_t *trace)
+bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace,
+                       const struct sparse_bytes *twin, int steps, const char *other)
+{
+    for (int step = 0; step < steps; step++)
+        for (int rank = 0; rank < team->size; rank++)
+            if (team_has(team, rank) &&
+                !CHECK_MSG(trace[step].hash[rank] == twin[step].hash[rank],
+                           "step %d, rank %d: other bytes than %s", step, rank, other))
+                return false;
+    return true;
+}
+
+bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps,
+                  struct sparse_bytes *trace)
 {
     struct sparse_trial *trial = need(1, sizeof *trial);
     bool good = sparse_trial_open(trial, team, plan) && sparse_trial_steps(trial, steps);
