@@ -250,29 +250,39 @@ static bool refused(struct sparse_trial *trial)
     return true;
 }
 
+/* The counts are those of the step: a state that was imported begins at 0. */
 static uint64_t hash_of(const struct sparse_trial *trial, const struct sparse_rank *self)
 {
-    const trib_sparse_statistics *after = &self->after;
+    const trib_sparse_statistics *after = &self->after, *before = &self->before;
+    const uint64_t known = is_vague(trial) ? 0 : 1;
     const uint64_t counted[] = {self->residual_hash,
                                 self->outcome,
                                 (uint64_t)self->status,
-                                after->calls,
-                                after->calls_applied,
-                                after->calls_non_finite,
-                                is_vague(trial) ? 0 : after->total_selected,
-                                is_vague(trial) ? 0 : after->total_applied,
-                                is_vague(trial) ? 0 : after->words_sent,
-                                is_vague(trial) ? 0 : after->words_received};
+                                after->calls - before->calls,
+                                after->calls_applied - before->calls_applied,
+                                after->calls_non_finite - before->calls_non_finite,
+                                known * (after->total_selected - before->total_selected),
+                                known * (after->total_applied - before->total_applied)};
     uint64_t hash = sparse_hash(trial->step + 1, self->applied, trial->plan.count * sizeof(double));
     hash = sparse_hash(hash, self->listed, trial->plan.count);
     return sparse_hash(hash, counted, sizeof counted);
 }
 
+static uint64_t words_of(const struct sparse_trial *trial, const struct sparse_rank *self)
+{
+    return is_vague(trial) ? 0
+                           : self->after.words_sent - self->before.words_sent +
+                                 self->after.words_received - self->before.words_received;
+}
+
 static void remember(struct sparse_trial *trial)
 {
-    for (int rank = 0; rank < trial->team->size && trial->step < SPARSE_STEPS; rank++)
-        if (team_has(trial->team, rank))
-            trial->trace[trial->step].hash[rank] = hash_of(trial, &trial->ranks[rank]);
+    for (int rank = 0; rank < trial->team->size && trial->step < SPARSE_STEPS; rank++) {
+        if (!team_has(trial->team, rank))
+            continue;
+        trial->trace[trial->step].hash[rank] = hash_of(trial, &trial->ranks[rank]);
+        trial->trace[trial->step].words[rank] = words_of(trial, &trial->ranks[rank]);
+    }
 }
 
 bool sparse_judge(struct sparse_trial *trial)

@@ -74,8 +74,10 @@ void sparse_case(struct sparse_session *session, const struct sparse_plan *plan,
     check_begin("%s: %s", session->team.backend,
                 sparse_describe(plan, session->team.size, text, sizeof text));
     if (sparse_trial(&session->team, &seeded, steps, trace) && session->has_twin &&
-        sparse_trial(&session->twin, &seeded, steps, twin))
+        sparse_trial(&session->twin, &seeded, steps, twin)) {
         sparse_same_bytes(&session->team, trace, twin, steps, session->twin.backend);
+        sparse_same_words(&session->team, trace, twin, steps);
+    }
     check_end();
     sparse_session_mend(session);
 }

@@ -97,9 +97,10 @@ enum { SPARSE_STEPS = 400 };
 
 struct sparse_barrier;
 
-/* For each rank that is here a hash of its result, its residual and what it has counted. */
+/* Of a step, for each rank that is here: a hash of its result, its residual and which calls it has
+ * counted; and the words that it has sent and received. */
 struct sparse_bytes {
-    uint64_t hash[TEAM_MAX];
+    uint64_t hash[TEAM_MAX], words[TEAM_MAX];
 };
 
 struct sparse_trial {
@@ -132,6 +133,9 @@ bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps,
  * the second is of. */
 bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace,
                        const struct sparse_bytes *twin, int steps, const char *other);
+/* The same of the words, which a state that was imported may choose anew. */
+void sparse_same_words(const struct team *team, const struct sparse_bytes *trace,
+                       const struct sparse_bytes *twin, int steps);
 
 /* Is the gradient acc and residual? With momentum in place it is the velocity. */
 bool sparse_in_place(const struct sparse_plan *plan);

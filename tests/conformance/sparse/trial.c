@@ -484,6 +484,18 @@ bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace
     return true;
 }
 
+void sparse_same_words(const struct team *team, const struct sparse_bytes *trace,
+                       const struct sparse_bytes *twin, int steps)
+{
+    for (int step = 0; step < steps; step++)
+        for (int rank = 0; rank < team->size; rank++)
+            if (team_has(team, rank))
+                CHECK_MSG(trace[step].words[rank] == twin[step].words[rank],
+                          "step %d, rank %d: %llu words, not %llu", step, rank,
+                          (unsigned long long)trace[step].words[rank],
+                          (unsigned long long)twin[step].words[rank]);
+}
+
 bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps,
                   struct sparse_bytes *trace)
 {
