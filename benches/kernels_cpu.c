@@ -14,7 +14,8 @@ enum { SHIFTS = 8, SHIFT = 4096, RUNS = 12, WARM_UP = 4, THREADS = 2 };
 struct tensor {
     const struct tri_sparse_kernels *kernels;
     float *gradients, *buffer[2], *velocity[2], *values;
-    uint32_t *indices, count, current, nonfinite, fallbacks;
+    uint32_t *indices, count, current, fallbacks;
+    struct tri_header header;
     size_t n;
     uint32_t k;
     double momentum; /* 0: there are no velocities */
@@ -38,7 +39,7 @@ static void call_select(struct tensor *t, int run)
         .k = t->k,
         .accumulate = true,
         .clear = true,
-        .nonfinite = &t->nonfinite,
+        .signing = {.header = &t->header},
         .fallbacks = &t->fallbacks,
     };
     const struct tri_entries out = {.count = &t->count,

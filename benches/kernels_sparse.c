@@ -25,7 +25,7 @@ struct timed {
     double momentum;
     uint16_t *half_gradients;
     uint32_t *current,
-        *words; /* current: of residual and velocity; words: nonfinite, fallbacks, decision, outcome, counts ... */
+        *words; /* current: of residual and velocity; words: fallbacks, decision, outcome, counts ... */
     float *numbers; /* kth, threshold */
     struct tri_entries lists[LISTS], wire, sum, kept, dropped;
     struct tri_chunks chunks[LISTS];
@@ -36,7 +36,7 @@ struct timed {
     void *scratch, *from, *to; /* the last two: of copies */
 };
 
-enum { NONFINITE, FALLBACKS, DECISION, OUTCOME, OVERFLOW, COUNTS, WORDS = 32 };
+enum { FALLBACKS, DECISION, OUTCOME, OVERFLOW, COUNTS, WORDS = 32 };
 
 /* -------------------------------------------------------------------------------------- memory */
 
@@ -173,7 +173,7 @@ static void choose(struct timed *b, const struct tri_accumulator *acc, bool make
                                             .k = b->k,
                                             .accumulate = makes,
                                             .clear = makes,
-                                            .nonfinite = b->words + NONFINITE,
+                                            .signing = {.header = b->headers},
                                             .kth = b->numbers,
                                             .fallbacks = b->words + FALLBACKS};
     BENCH_OK(b->kernels->select(acc, &selection, out, b->scratch, b->stream));
@@ -221,16 +221,21 @@ static void select_in_place(struct timed *b, int run)
     choose(b, &acc, false, &b->lists[run & (LISTS - 1)]);
 }
 
+static struct tri_signing signing(struct timed *b)
+{
+    return (struct tri_signing){.header = b->headers};
+}
+
 static void accumulate(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
-    BENCH_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->stream));
+    BENCH_OK(b->kernels->accumulate(&acc, signing(b), b->stream));
 }
 
 static void accumulate_momentum(struct timed *b, int run)
 {
     const struct tri_accumulator acc = with_momentum(b, run);
-    BENCH_OK(b->kernels->accumulate(&acc, b->words + NONFINITE, b->stream));
+    BENCH_OK(b->kernels->accumulate(&acc, signing(b), b->stream));
 }
 
 /* Of what select_momentum has selected; after decide. */
@@ -249,15 +254,15 @@ static void mask(struct timed *b, int run)
 static void chunk_separate(struct timed *b, int run)
 {
     const struct tri_accumulator acc = separate(b, run, TRIB_F32);
-    BENCH_OK(b->kernels->chunk_select(&acc, true, true, &b->chunks[run & (LISTS - 1)],
-                                      b->words + NONFINITE, b->scratch, b->stream));
+    BENCH_OK(b->kernels->chunk_select(&acc, true, true, &b->chunks[run & (LISTS - 1)], signing(b),
+                                      b->scratch, b->stream));
 }
 
 static void chunk_in_place(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
-    BENCH_OK(b->kernels->chunk_select(&acc, false, false, &b->chunks[run & (LISTS - 1)],
-                                      b->words + NONFINITE, b->scratch, b->stream));
+    BENCH_OK(b->kernels->chunk_select(&acc, false, false, &b->chunks[run & (LISTS - 1)], signing(b),
+                                      b->scratch, b->stream));
 }
 
 static struct tri_merge merge_of(const struct timed *b)

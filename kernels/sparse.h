@@ -77,15 +77,31 @@ struct tri_accumulator {
  * candidate) and HIGH (nothing is). */
 enum tri_guess { TRI_GUESS_SAMPLE, TRI_GUESS_LOW, TRI_GUESS_HIGH };
 
+/* Each rank sends one to every other in each call, in front of its entries or alone. 64 bytes. */
+struct tri_header {
+    uint32_t count;     /* of the entries that follow */
+    uint32_t nonfinite; /* infinities and NaNs in this rank's acc */
+    uint32_t signature; /* of the state and the call: the same on all ranks */
+    uint32_t calls;     /* counted before anything behind the header changes */
+    uint32_t reserved[12];
+};
+
+/* What a choice writes into the header of its rank: first of all `signature`, and calls + 1; and
+ * nonfinite = how many of the range are infinite or NaN. `header` NULL: nothing. */
+struct tri_signing {
+    struct tri_header *header;
+    uint32_t signature;
+};
+
 struct tri_selection {
     size_t first, count;   /* of acc: elements [first, first + count) */
     uint32_t k;            /* at most so many; may exceed count */
     const void *threshold; /* of acc's type, on the device: only |acc| > *threshold; NULL: 0 */
     bool accumulate;       /* make acc in the range first; false (always in place): it is there */
     bool clear;            /* with accumulate: acc -= the value in `out`, for each entry selected */
-    uint32_t *nonfinite;   /* = how many of the range are infinite or NaN; NULL: not counted */
-    void *kth;             /* = the least selected magnitude, 0 if none; acc's type; may be NULL */
-    uint32_t *fallbacks;   /* += 1 if the guess missed; may be NULL */
+    struct tri_signing signing;
+    void *kth;           /* = the least selected magnitude, 0 if none; acc's type; may be NULL */
+    uint32_t *fallbacks; /* += 1 if the guess missed; may be NULL */
     enum tri_guess guess;
 };
 
@@ -113,15 +129,6 @@ struct tri_fit {
     double lower, raise;
     uint32_t lower_steps, raise_steps;
     uint32_t enough;
-};
-
-/* Each rank sends one to every other in each call, in front of its entries or alone. 64 bytes. */
-struct tri_header {
-    uint32_t count;     /* of the entries that follow */
-    uint32_t nonfinite; /* infinities and NaNs in this rank's acc */
-    uint32_t signature; /* of the state and the call: the same on all ranks */
-    uint32_t calls;     /* counted by `sign`, before anything behind the header changes */
-    uint32_t reserved[12];
 };
 
 /* Why a call was or was not applied: whether its result was written and the residual updated. */
@@ -217,13 +224,10 @@ struct tri_sparse_kernels {
      * selections of at most `k`, and lists that hold at most `entries` together. */
     size_t (*scratch_bytes)(size_t count, uint32_t k, size_t entries, trib_dtype dtype);
 
-    /* sign: header->signature = signature, and header->calls + 1. */
-    trib_status (*sign)(struct tri_header *header, uint32_t signature, trib_stream stream);
-
     /* ---- choosing */
 
-    /* accumulate: acc is made, all of it; in place it is there. *nonfinite as in tri_selection. */
-    trib_status (*accumulate)(const struct tri_accumulator *acc, uint32_t *nonfinite,
+    /* accumulate: acc is made, all of it; in place it is there. */
+    trib_status (*accumulate)(const struct tri_accumulator *acc, struct tri_signing signing,
                               trib_stream stream);
 
     /* accumulate_clipped: accumulate, with two buffers, but the gradient is first multiplied by
@@ -362,8 +366,8 @@ struct tri_sparse_kernels {
     /* chunk_select: the k largest of each chunk of acc (the last one may be shorter), by the
      * rules of select, in one pass. */
     trib_status (*chunk_select)(const struct tri_accumulator *acc, bool accumulate, bool clear,
-                                const struct tri_chunks *out, uint32_t *nonfinite, void *scratch,
-                                trib_stream stream);
+                                const struct tri_chunks *out, struct tri_signing signing,
+                                void *scratch, trib_stream stream);
     /* chunk_unpack: the slots whose value is not 0, as entries. `count`: of acc. */
     trib_status (*chunk_unpack)(const struct tri_chunks *chunks, size_t count,
                                 const struct tri_entries *out, void *scratch, trib_stream stream);

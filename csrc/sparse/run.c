@@ -50,7 +50,7 @@ trib_status tri_run_make_velocity(struct tri_run *run)
     run->acc.makes_velocity = false;
     run->acc.gradient_dtype = run->velocity.dtype;
     if (run->params->clip == 0)
-        return run->kernels->accumulate(&run->velocity, NULL, run->stream);
+        return run->kernels->accumulate(&run->velocity, (struct tri_signing){0}, run->stream);
     return run->kernels->accumulate_clipped(&run->velocity, run->params->clip, run->scratch,
                                             run->stream);
 }
@@ -60,16 +60,14 @@ bool tri_run_clears(const struct tri_run *run)
     return !run->params->in_place;
 }
 
-trib_status tri_run_sign(struct tri_run *run, struct tri_header *header)
+struct tri_signing tri_run_signing(const struct tri_run *run, struct tri_header *header)
 {
-    return header == run->scalars.header ? TRIB_OK
-                                         : run->kernels->sign(header, run->signature, run->stream);
+    return (struct tri_signing){.header = header, .signature = run->signature};
 }
 
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header)
 {
-    TRI_TRY(tri_run_sign(run, header));
-    return run->kernels->accumulate(&run->acc, &header->nonfinite, run->stream);
+    return run->kernels->accumulate(&run->acc, tri_run_signing(run, header), run->stream);
 }
 
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
@@ -80,10 +78,9 @@ trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
         .k = run->params->k,
         .accumulate = !run->params->in_place,
         .clear = clear,
-        .nonfinite = &header->nonfinite,
+        .signing = tri_run_signing(run, header),
         .fallbacks = run->scalars.fallbacks,
     };
-    TRI_TRY(tri_run_sign(run, header));
     return run->kernels->select(&run->acc, &selection, out, run->scratch, run->stream);
 }
 

@@ -85,9 +85,9 @@ trib_status tri_run_put_entries(struct tri_run *run, const struct tri_entries *t
  * abort, which may leave garbage there. */
 trib_status tri_run_fetch(struct tri_run *run, void *dst, const void *src, size_t bytes);
 
-/* Write the signature into a header. tri_run_select and tri_run_accumulate call it; an algorithm
- * that makes its header in another way calls it, too. (scalars.header has it already.) */
-trib_status tri_run_sign(struct tri_run *run, struct tri_header *header);
+/* For a choice that is not made by tri_run_select or tri_run_accumulate: what it writes into its
+ * header. */
+struct tri_signing tri_run_signing(const struct tri_run *run, struct tri_header *header);
 
 /* With momentum, not in place: the new velocity, if it is still to be made. Before every kernel that
  * makes acc, but for accumulate and select, which make it in the same pass. */

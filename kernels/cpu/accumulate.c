@@ -90,23 +90,23 @@ static void round_off(uint16_t *restrict rounded, float *restrict values, size_t
     }
 }
 
-trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
+trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, struct tri_signing signing,
                                       trib_stream stream)
 {
     (void)stream;
     uint32_t found = 0;
+    tri_sign(signing);
     for (size_t i = 0; i < acc->count; i += BLOCK) {
         const size_t n = tri_least(acc->count - i, BLOCK);
         void *const made = tri_at(tri_acc_of(acc), acc->dtype, i);
         if (acc->current != NULL)
             tri_cpu_sparse_make(acc, i, n, made);
-        if (nonfinite != NULL)
+        if (signing.header != NULL)
             found += count_nonfinite(made, acc->dtype, n);
         if (acc->rounded != NULL)
             round_off((uint16_t *)acc->rounded + i, made, n);
     }
-    if (nonfinite != NULL)
-        *nonfinite = found;
+    tri_signed_nonfinite(signing, found);
     return TRIB_OK;
 }
 

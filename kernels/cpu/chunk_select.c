@@ -302,12 +302,14 @@ static uint32_t emit(trib_dtype dtype, const struct chunk *chunk, bool clear,
 
 trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                         bool clear, const struct tri_chunks *out,
-                                        uint32_t *nonfinite, void *scratch, trib_stream stream)
+                                        struct tri_signing signing, void *scratch,
+                                        trib_stream stream)
 {
     (void)stream;
     const size_t block = out->chunk > BLOCK ? out->chunk : BLOCK;
     struct guess guess = {.margin = octave(acc->dtype) / 8};
     uint32_t seen = 0;
+    tri_sign(signing);
     for (size_t first = 0, slot = 0; first < acc->count; first += out->chunk, slot += out->k) {
         const size_t left = acc->count - first;
         const struct chunk chunk = {.made = tri_at(tri_acc_of(acc), acc->dtype, first),
@@ -317,7 +319,6 @@ trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool 
             tri_cpu_sparse_make(acc, first, left < block ? left : block, chunk.made);
         seen += emit(acc->dtype, &chunk, clear, out, scratch, &guess);
     }
-    if (nonfinite != NULL)
-        *nonfinite = seen;
+    tri_signed_nonfinite(signing, seen);
     return TRIB_OK;
 }

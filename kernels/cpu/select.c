@@ -146,6 +146,7 @@ trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
     const uint32_t k = selection->k < selection->count ? selection->k : (uint32_t)selection->count;
     const uint64_t least = k == 0 ? tri_key_last(acc->dtype) : threshold_key(selection, acc->dtype);
     struct tri_top top;
+    tri_sign(selection->signing);
     tri_top_begin(&top, scratch, selection->count, k, acc->dtype, least);
     const uint64_t guess = top.floor = guess_floor(acc, selection, &top, least);
     pass(acc, selection, &top, selection->accumulate);
@@ -160,8 +161,7 @@ trib_status tri_cpu_sparse_select(const struct tri_accumulator *acc,
     emit(acc, selection, &top, out);
     if (selection->kth != NULL)
         store_kth(&top, selection->kth);
-    if (selection->nonfinite != NULL)
-        *selection->nonfinite = nonfinite;
+    tri_signed_nonfinite(selection->signing, nonfinite);
     if (selection->fallbacks != NULL)
         *selection->fallbacks += missed;
     return TRIB_OK;

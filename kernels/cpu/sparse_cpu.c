@@ -9,7 +9,6 @@ static size_t scratch_bytes(size_t count, uint32_t k, size_t entries, trib_dtype
 
 const struct tri_sparse_kernels tri_sparse_kernels_cpu = {
     .scratch_bytes = scratch_bytes,
-    .sign = tri_cpu_sparse_sign,
     .accumulate = tri_cpu_sparse_accumulate,
     .accumulate_clipped = tri_cpu_sparse_accumulate_clipped,
     .select = tri_cpu_sparse_select,

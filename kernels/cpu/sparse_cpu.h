@@ -171,9 +171,23 @@ void tri_cpu_sparse_make(const struct tri_accumulator *acc, size_t first, size_t
 /* Bytes of scratch for select and chunk_select; no other kernel needs any. */
 size_t tri_cpu_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype);
 
+/* Before the choice, and what it has found after it. */
+static inline void tri_sign(struct tri_signing signing)
+{
+    if (signing.header == NULL)
+        return;
+    signing.header->signature = signing.signature;
+    signing.header->calls++;
+}
+
+static inline void tri_signed_nonfinite(struct tri_signing signing, uint32_t nonfinite)
+{
+    if (signing.header != NULL)
+        signing.header->nonfinite = nonfinite;
+}
+
 /* The kernels. Contracts: kernels/sparse.h. */
-trib_status tri_cpu_sparse_sign(struct tri_header *header, uint32_t signature, trib_stream stream);
-trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
+trib_status tri_cpu_sparse_accumulate(const struct tri_accumulator *acc, struct tri_signing signing,
                                       trib_stream stream);
 trib_status tri_cpu_sparse_accumulate_clipped(const struct tri_accumulator *acc, double limit,
                                               void *scratch, trib_stream stream);
@@ -238,7 +252,8 @@ trib_status tri_cpu_sparse_clear_result(void *dense, size_t bytes, uint32_t *cou
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                         bool clear, const struct tri_chunks *out,
-                                        uint32_t *nonfinite, void *scratch, trib_stream stream);
+                                        struct tri_signing signing, void *scratch,
+                                        trib_stream stream);
 trib_status tri_cpu_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t count,
                                         const struct tri_entries *out, void *scratch,
                                         trib_stream stream);

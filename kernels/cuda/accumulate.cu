@@ -1,5 +1,6 @@
 // accumulate: acc = gradient + decay * residual, and its bf16 taken out. decay, residual: the residual
 // by itself. The first two move every element once, each warp one tile at a time.
+#include "kernels/cuda/sign.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
 
@@ -84,9 +85,6 @@ __global__ void __launch_bounds__(kThreads) accumulate(const Accumulate job)
 template <typename T, typename G>
 trib_status run(const Accumulate &job, trib_stream stream)
 {
-    const trib_status status = zero_word(job.nonfinite, stream);
-    if (status != TRIB_OK)
-        return status;
     if (job.acc.count == 0 || (!Has<G>::kGradient && job.nonfinite == nullptr))
         return TRIB_OK;
     const uint32_t blocks =
@@ -147,10 +145,13 @@ __global__ void __launch_bounds__(kThreads) residual(const Residual job)
 
 } // namespace
 
-trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
-                                       trib_stream stream)
+trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc,
+                                       struct tri_signing signing, trib_stream stream)
 {
-    const Accumulate job = {*acc, nonfinite};
+    const Accumulate job = {*acc, nonfinite_of(signing)};
+    const trib_status status = tri_cuda_sign(signing, stream);
+    if (status != TRIB_OK)
+        return status;
     return dispatch_velocity(*acc, acc->current != nullptr, [&](auto sum, auto gradient) {
         return run<decltype(sum), decltype(gradient)>(job, stream);
     });

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/chunk_warp.cuh"
 #include "kernels/cuda/radix_digit.cuh"
+#include "kernels/cuda/sign.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 #include "kernels/cuda/stream.cuh"
 
@@ -336,9 +337,8 @@ trib_status launch_warps(const ChunkSelect &job, trib_stream stream)
 template <typename T, typename G>
 trib_status run(const ChunkSelect &job, trib_stream stream)
 {
-    const trib_status status = zero_word(job.nonfinite, stream);
-    if (status != TRIB_OK || job.chunks == 0)
-        return status;
+    if (job.chunks == 0)
+        return TRIB_OK;
     if constexpr (sizeof(T) == 4)
         if (job.out.k != 0 && job.out.k <= kWarpK && job.out.chunk <= 32 * kWarp * kFour)
             return job.out.chunk <= 4 * kWarp * kFour    ? launch_warps<T, G, 4>(job, stream)
@@ -356,10 +356,13 @@ trib_status run(const ChunkSelect &job, trib_stream stream)
 
 template <typename T, typename G>
 trib_status select_chunks(const tri_accumulator &acc, bool clear, const tri_chunks &out,
-                          uint32_t *nonfinite, trib_stream stream)
+                          tri_signing signing, trib_stream stream)
 {
+    const trib_status status = tri_cuda_sign(signing, stream);
+    if (status != TRIB_OK)
+        return status;
     const uint64_t chunks = (static_cast<uint64_t>(acc.count) + out.chunk - 1) / out.chunk;
-    const ChunkSelect job = {acc, out, nonfinite, static_cast<uint32_t>(chunks), clear};
+    const ChunkSelect job = {acc, out, nonfinite_of(signing), static_cast<uint32_t>(chunks), clear};
     return run<T, G>(job, stream);
 }
 
@@ -367,5 +370,5 @@ trib_status select_chunks(const tri_accumulator &acc, bool clear, const tri_chun
 
 // Gradients of f16 and bf16.
 trib_status tri_cuda_chunk_select_half(const tri_accumulator &acc, bool clear,
-                                       const tri_chunks &out, uint32_t *nonfinite,
+                                       const tri_chunks &out, tri_signing signing,
                                        trib_stream stream);

@@ -72,7 +72,8 @@ trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
     job.acc = *acc;
     job.out = *out;
     job.threshold = selection->threshold;
-    job.nonfinite = selection->nonfinite;
+    job.signing = selection->signing;
+    job.nonfinite = nonfinite_of(selection->signing);
     job.fallbacks = selection->fallbacks;
     job.kth = selection->kth;
     job.first = selection->first;

@@ -86,7 +86,9 @@ struct Select {
     tri_accumulator acc;
     tri_entries out;
     const void *threshold;
-    uint32_t *nonfinite, *fallbacks;
+    tri_signing signing;
+    uint32_t *nonfinite; // in the header that is signed
+    uint32_t *fallbacks;
     void *kth;
     uint64_t first, count;
     Control *control;

@@ -1,9 +1,11 @@
 // select, first launch: every block guesses by a sample of its own, spread over the whole range.
 // Later launches take the median of the guesses: so no block waits for another, and nothing needs
-// to be zero before. This launch zeroes the memory that the later ones need to be zero.
+// to be zero before. This launch zeroes the memory that the later ones need to be zero, and signs the
+// header, before they write anything behind it.
 #pragma once
 
 #include "kernels/cuda/select.cuh"
+#include "kernels/cuda/sign.cuh"
 
 namespace {
 
@@ -37,8 +39,8 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
     for (uint32_t i = blockIdx.x * kGuessThreads + threadIdx.x; i < sizeof(Control) / 4;
          i += gridDim.x * kGuessThreads)
         control[i] = 0;
-    if (blockIdx.x == 0 && threadIdx.x == 0 && job.nonfinite != nullptr)
-        *job.nonfinite = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && job.signing.header != nullptr)
+        sign_header(job.signing);
     if (job.rank == 0)
         return;
 

@@ -1,23 +1,16 @@
-// sign: a header says which state and call it is of.
-#include "kernels/cuda/sparse.cuh"
-#include "kernels/cuda/sparse_cuda.h"
+// sign: the header of a choice, in a launch of its own.
+#include "kernels/cuda/sign.cuh"
 
 namespace {
 
-struct SignJob {
-    tri_header *header;
-    uint32_t signature;
-};
-
-__global__ void sign(const SignJob job)
+__global__ void sign(const tri_signing job)
 {
-    job.header->signature = job.signature;
-    job.header->calls++;
+    sign_header(job);
 }
 
 } // namespace
 
-trib_status tri_cuda_sparse_sign(struct tri_header *header, uint32_t signature, trib_stream stream)
+trib_status tri_cuda_sign(tri_signing signing, trib_stream stream)
 {
-    return launch_job<sign>(1, 1, SignJob{header, signature}, stream);
+    return signing.header == nullptr ? TRIB_OK : launch_job<sign>(1, 1, signing, stream);
 }

@@ -16,7 +16,6 @@ size_t scratch_bytes(size_t count, uint32_t k, size_t, trib_dtype dtype)
 
 const struct tri_sparse_kernels tri_sparse_kernels_cuda = {
     scratch_bytes,
-    tri_cuda_sparse_sign,
     tri_cuda_sparse_accumulate,
     tri_cuda_sparse_accumulate_clipped,
     tri_cuda_sparse_select,

@@ -16,9 +16,8 @@ size_t tri_cuda_sparse_select_scratch(size_t count, uint32_t k, trib_dtype dtype
 /* Its members, in the files of the same stem. Contracts: kernels/sparse.h. The current device is
  * the stream's. The only failure is TRIB_ERR_CUDA: a launch was refused, and what had been queued
  * before it stays queued. */
-trib_status tri_cuda_sparse_sign(struct tri_header *header, uint32_t signature, trib_stream stream);
-trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc, uint32_t *nonfinite,
-                                       trib_stream stream);
+trib_status tri_cuda_sparse_accumulate(const struct tri_accumulator *acc,
+                                       struct tri_signing signing, trib_stream stream);
 trib_status tri_cuda_sparse_accumulate_clipped(const struct tri_accumulator *acc, double limit,
                                                void *scratch, trib_stream stream);
 trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
@@ -83,7 +82,8 @@ trib_status tri_cuda_sparse_clear_result(void *dense, size_t bytes, uint32_t *co
 trib_status tri_cuda_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cuda_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                          bool clear, const struct tri_chunks *out,
-                                         uint32_t *nonfinite, void *scratch, trib_stream stream);
+                                         struct tri_signing signing, void *scratch,
+                                         trib_stream stream);
 trib_status tri_cuda_sparse_chunk_unpack(const struct tri_chunks *chunks, size_t count,
                                          const struct tri_entries *out, void *scratch,
                                          trib_stream stream);

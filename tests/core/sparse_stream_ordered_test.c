@@ -108,11 +108,13 @@ static trib_status copy(int32_t device, void *dst, const void *src, size_t bytes
     return status;
 }
 
-static trib_status sign(struct tri_header *header, uint32_t signature, trib_stream stream)
+/* A call's first step. */
+static trib_status choose(const struct tri_accumulator *acc, const struct tri_selection *selection,
+                          const struct tri_entries *out, void *scratch, trib_stream stream)
 {
     if (until_no_copy >= 0 && until_no_copy-- == 0)
         return tri_fail(TRIB_ERR_CUDA, "injected failure");
-    return tri_backend_host.kernels->sparse->sign(header, signature, stream);
+    return tri_backend_host.kernels->sparse->select(acc, selection, out, scratch, stream);
 }
 
 static trib_status push_device(int32_t device, uintptr_t *previous)
@@ -191,7 +193,7 @@ static void make_backend(void)
     backend.name = "queued";
     backend.device = &device_ops;
     sparse_kernels = *backend.kernels->sparse;
-    sparse_kernels.sign = sign;
+    sparse_kernels.select = choose;
     kernels = *backend.kernels;
     kernels.sparse = &sparse_kernels;
     backend.kernels = &kernels;

@@ -24,17 +24,14 @@ KERNEL(unpack,
        (const struct tri_slice *slices, size_t n, const struct tri_bucket *bucket, int weighted, const uint32_t *decision, trib_stream stream),
        (slices, n, bucket, weighted, decision, stream))
 SPARSE(accumulate,
-       (const struct tri_accumulator *acc, uint32_t *nonfinite, trib_stream stream),
-       (acc, nonfinite, stream))
+       (const struct tri_accumulator *acc, struct tri_signing signing, trib_stream stream),
+       (acc, signing, stream))
 SPARSE(accumulate_clipped,
        (const struct tri_accumulator *acc, double limit, void *scratch, trib_stream stream),
        (acc, limit, scratch, stream))
 SPARSE(select,
        (const struct tri_accumulator *acc, const struct tri_selection *selection, const struct tri_entries *out, void *scratch, trib_stream stream),
        (acc, selection, out, scratch, stream))
-SPARSE(sign,
-       (struct tri_header *header, uint32_t signature, trib_stream stream),
-       (header, signature, stream))
 SPARSE(index_select,
        (const struct tri_accumulator *acc, const struct tri_entries *entries, trib_stream stream),
        (acc, entries, stream))
@@ -108,8 +105,8 @@ SPARSE(record,
        (const struct tri_record *record, trib_stream stream),
        (record, stream))
 SPARSE(chunk_select,
-       (const struct tri_accumulator *acc, bool accumulate, bool clear, const struct tri_chunks *out, uint32_t *nonfinite, void *scratch, trib_stream stream),
-       (acc, accumulate, clear, out, nonfinite, scratch, stream))
+       (const struct tri_accumulator *acc, bool accumulate, bool clear, const struct tri_chunks *out, struct tri_signing signing, void *scratch, trib_stream stream),
+       (acc, accumulate, clear, out, signing, scratch, stream))
 SPARSE(chunk_unpack,
        (const struct tri_chunks *chunks, size_t count, const struct tri_entries *out, void *scratch, trib_stream stream),
        (chunks, count, out, scratch, stream))
@@ -126,8 +123,8 @@ const struct tri_kernels *injection_kernels(void)
     static struct tri_kernels kernels;
     sparse = *real_sparse;
 #define PUT(member) sparse.member = sparse_##member
-    PUT(sign), PUT(accumulate), PUT(accumulate_clipped), PUT(select), PUT(index_select), PUT(gauss),
-        PUT(fit), PUT(adjust_threshold);
+    PUT(accumulate), PUT(accumulate_clipped), PUT(select), PUT(index_select), PUT(gauss), PUT(fit),
+        PUT(adjust_threshold);
     PUT(radix_init), PUT(radix_histogram), PUT(radix_refine), PUT(count_ties), PUT(share_ties);
     PUT(radix_partition), PUT(lower_bound), PUT(index_histogram), PUT(find_starts);
     PUT(merge), PUT(merge_dense);

@@ -51,14 +51,15 @@ static double best_ms(const struct bench *bench, enum values values, uint32_t ch
         .buffer = {bench->values}, .dtype = TRIB_F32, .decay = 1, .count = COUNT};
     const struct tri_chunks out = {bench->index, bench->chosen, TRIB_F32, chunk, k};
     uint64_t random = 7;
-    uint32_t nonfinite;
+    struct tri_header header = {0};
+    const struct tri_signing signing = {.header = &header};
     double best = 0;
     for (size_t i = 0; i < COUNT; i++)
         bench->values[i] = value(values, i, &random);
     for (int run = 0; run < RUNS; run++) {
         const double start = now_ms();
-        CHECK_OK(tri_cpu_sparse_chunk_select(&acc, false, false, &out, &nonfinite, bench->scratch,
-                                             NULL));
+        CHECK_OK(
+            tri_cpu_sparse_chunk_select(&acc, false, false, &out, signing, bench->scratch, NULL));
         const double ms = now_ms() - start;
         best = run == 0 || ms < best ? ms : best;
     }

@@ -131,10 +131,9 @@ static trib_status choose(struct tri_run *run, const struct chunked *chunked)
     const int32_t rank = run->params->rank;
     const struct tri_chunks own = chunks_of(run, chunked, rank);
     struct tri_header *header = (struct tri_header *)(void *)chunked->packets.own;
-    TRI_TRY(tri_run_sign(run, header));
     TRI_TRY(tri_run_make_velocity(run));
     return run->kernels->chunk_select(&run->acc, !run->params->in_place, tri_run_clears(run), &own,
-                                      &header->nonfinite, run->scratch, run->stream);
+                                      tri_run_signing(run, header), run->scratch, run->stream);
 }
 
 static trib_status exchange(struct tri_run *run, const struct chunked *chunked)

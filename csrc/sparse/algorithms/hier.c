@@ -226,7 +226,7 @@ static trib_status add_part(struct tri_run *run, const struct hier *hier, char *
                                         .dtype = run->params->acc,
                                         .decay = 1,
                                         .count = hier->length};
-    return run->kernels->accumulate(&sum, NULL, run->stream);
+    return run->kernels->accumulate(&sum, (struct tri_signing){0}, run->stream);
 }
 
 /* In rank order, from the spare shard to the own one and back, so that the last is the own one. */
@@ -263,7 +263,7 @@ static trib_status choose(struct tri_run *run, const struct hier *hier)
         .first = hier->first,
         .count = hier->length,
         .k = hier->k[run->params->rank],
-        .nonfinite = run->params->k == 0 ? &own_header(run, hier)->nonfinite : NULL,
+        .signing = tri_run_signing(run, run->params->k == 0 ? own_header(run, hier) : NULL),
         .fallbacks = run->scalars.fallbacks,
     };
     return run->kernels->select(&sums, &selection, &out, run->scratch, run->stream);

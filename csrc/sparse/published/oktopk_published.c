@@ -103,12 +103,12 @@ static trib_status raise_local(struct tri_run *run, struct oktopk *own,
     selection->threshold = own->local;
     if (clamp.raise_steps == 0)
         return TRIB_OK;
-    TRI_TRY(run->kernels->accumulate(&run->acc, selection->nonfinite, run->stream));
+    TRI_TRY(run->kernels->accumulate(&run->acc, selection->signing, run->stream));
     TRI_TRY(run->kernels->fit(&run->acc, &clamp, own->local, own->used_local, run->scratch,
                               run->stream));
     selection->threshold = own->used_local;
     selection->accumulate = false;
-    selection->nonfinite = NULL;
+    selection->signing.header = NULL;
     return TRIB_OK;
 }
 
@@ -121,11 +121,10 @@ static trib_status choose(struct tri_run *run, struct oktopk *own, bool exact, c
         .count = params->count,
         .k = exact ? params->k : tri_limit(params),
         .accumulate = !params->in_place,
-        .nonfinite = &header->nonfinite,
+        .signing = tri_run_signing(run, header),
         .kth = exact ? own->used_local : NULL,
         .fallbacks = run->scalars.fallbacks,
     };
-    TRI_TRY(tri_run_sign(run, header));
     if (!exact)
         TRI_TRY(raise_local(run, own, &selection));
     *used = exact ? own->used_local : selection.threshold;

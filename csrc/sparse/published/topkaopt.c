@@ -77,11 +77,10 @@ static trib_status choose(struct tri_run *run, struct topkaopt *own, bool exact)
         .threshold = exact ? NULL : value,
         .accumulate = !params->in_place,
         .clear = tri_run_clears(run),
-        .nonfinite = &header->nonfinite,
+        .signing = tri_run_signing(run, header),
         .kth = exact ? value : NULL,
         .fallbacks = run->scalars.fallbacks,
     };
-    TRI_TRY(tri_run_sign(run, header));
     if (!exact)
         TRI_TRY(tri_run_put(run, value, own->threshold, trib_dtype_size(params->acc)));
     return run->kernels->select(&run->acc, &selection, &own->counted.chosen, run->scratch,

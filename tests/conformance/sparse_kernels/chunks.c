@@ -61,7 +61,7 @@ struct choosing {
     struct sparse_state state;
     struct slots out;
     bool accumulate, clear;
-    size_t nonfinite;
+    size_t header;
 };
 
 static trib_status queue_choosing(const struct sparse_target *target, const void *argument)
@@ -70,7 +70,7 @@ static trib_status queue_choosing(const struct sparse_target *target, const void
     const struct tri_accumulator acc = sparse_accumulator(&c->state, target->memory);
     const struct tri_chunks out = tri_slots(&c->out, target->memory);
     return target->kernels->chunk_select(&acc, c->accumulate, c->clear, &out,
-                                         sparse_at(target->memory, c->nonfinite), target->scratch,
+                                         sparse_signing(c->header, target->memory), target->scratch,
                                          target->stream);
 }
 
@@ -113,8 +113,7 @@ static void expect_choosing(struct sparse_rig *rig, const void *argument)
     const unsigned char *acc = rig->arena.image + sparse_acc_at(rig, &c->state);
     for (size_t i = 0; i < c->state.count; i++)
         nonfinite += !sparse_is_finite(acc + i * size, c->state.dtype);
-    if (c->nonfinite != SPARSE_NONE)
-        sparse_word_put(rig->arena.image, c->nonfinite, nonfinite);
+    sparse_expect_signed(rig, c->header, nonfinite);
     for (size_t chunk = 0; chunk < chunks_of(c->state.count, c->out.chunk); chunk++)
         expect_chunk(rig, c, chunk);
 }
@@ -147,7 +146,7 @@ static void choose_case(struct sparse_rig *rig, const struct mode *mode, size_t 
     c.state = sparse_state_place(rig, n, mode->dtype, mode->gradient, rig->calls * 3);
     c.state.decay = rig->calls % 2 == 0 && mode->gradient != 0 ? 0.999 : 1;
     c.out = place_slots(rig, n, chunk, k, mode->wire);
-    c.nonfinite = rig->calls % 4 == 0 ? SPARSE_NONE : sparse_word(rig, 3);
+    c.header = rig->calls % 4 == 0 ? SPARSE_NONE : sparse_header(rig);
     sparse_state_fill(rig, &c.state, kind, k);
     const size_t slots = chunks_of(n, chunk) * k;
     const struct sparse_call call = {"chunk_select", queue_choosing,  expect_choosing, NULL, &c, n,

@@ -285,40 +285,6 @@ static void updates(struct sparse_rig *rig)
                 }
 }
 
-/* ----------------------------------------------------------------------------------------- sign */
-
-struct signing {
-    size_t header;
-    uint32_t signature;
-};
-
-static trib_status queue_sign(const struct sparse_target *target, const void *argument)
-{
-    const struct signing *s = argument;
-    return target->kernels->sign(sparse_at(target->memory, s->header), s->signature,
-                                 target->stream);
-}
-
-static void expect_sign(struct sparse_rig *rig, const void *argument)
-{
-    const struct signing *s = argument;
-    sparse_word_put(rig->arena.image, s->header + offsetof(struct tri_header, signature),
-                    s->signature);
-    const size_t calls = s->header + offsetof(struct tri_header, calls);
-    sparse_word_put(rig->arena.image, calls, sparse_word_get(rig->arena.image, calls) + 1);
-}
-
-static void sign_case(struct sparse_rig *rig)
-{
-    struct signing s = {.signature = 0xfedcba98u};
-    check_begin("%s sign", rig->arena.place->kernels->name);
-    arena_reset(&rig->arena);
-    s.header = arena_place(&rig->arena, sizeof(struct tri_header), 0);
-    const struct sparse_call call = {"sign", queue_sign, expect_sign, NULL, &s, 1, 0, 0, TRIB_F32};
-    sparse_run(rig, &call);
-    check_end();
-}
-
 /* --------------------------------------------------------------------------------------- record */
 
 struct recording {
@@ -417,7 +383,6 @@ void sparse_end_suite(struct sparse_rig *rig)
 {
     decisions(rig);
     updates(rig);
-    sign_case(rig);
     record_case(rig, false);
     record_case(rig, true);
 }

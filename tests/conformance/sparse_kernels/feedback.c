@@ -18,7 +18,7 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 struct accumulating {
     struct sparse_state state;
-    size_t nonfinite, rounded;
+    size_t header, rounded;
 };
 
 static trib_status queue_accumulate(const struct sparse_target *target, const void *argument)
@@ -26,7 +26,7 @@ static trib_status queue_accumulate(const struct sparse_target *target, const vo
     const struct accumulating *a = argument;
     struct tri_accumulator acc = sparse_accumulator(&a->state, target->memory);
     acc.rounded = sparse_at(target->memory, a->rounded);
-    return target->kernels->accumulate(&acc, sparse_at(target->memory, a->nonfinite),
+    return target->kernels->accumulate(&acc, sparse_signing(a->header, target->memory),
                                        target->stream);
 }
 
@@ -57,8 +57,7 @@ static void expect_accumulate(struct sparse_rig *rig, const void *argument)
     uint32_t nonfinite = 0;
     for (size_t i = 0; i < a->state.count; i++)
         nonfinite += !sparse_is_finite(acc + i * size, a->state.dtype);
-    if (a->nonfinite != SPARSE_NONE)
-        sparse_word_put(rig->arena.image, a->nonfinite, nonfinite);
+    sparse_expect_signed(rig, a->header, nonfinite);
     if (a->rounded != SPARSE_NONE)
         expect_rounded(rig, a);
 }
@@ -87,7 +86,7 @@ static void accumulate_case(struct sparse_rig *rig, size_t type, size_t n, int k
     a.state = sparse_state_place(rig, n, types[type].dtype, types[type].gradient, rig->calls * 3);
     a.state.decay = types[type].gradient != 0 ? decay : 1;
     sparse_state_make_velocity(rig, &a.state, rig->calls * 5);
-    a.nonfinite = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_word(rig, 9);
+    a.header = rig->calls % 5 == 0 ? SPARSE_NONE : sparse_header(rig);
     a.rounded = place_rounded(rig, type, n);
     sparse_state_fill(rig, &a.state, kind, 5);
     const struct sparse_call call = {
@@ -352,7 +351,7 @@ static void residual(struct sparse_rig *rig)
 struct feedback {
     struct sparse_state state;
     struct sparse_list out;
-    size_t nonfinite, decision;
+    size_t header, decision;
     uint32_t k;
     enum tri_guess guess;
     unsigned char *acc, *sent;
@@ -370,7 +369,7 @@ static void feedback_call(struct sparse_rig *rig, const struct feedback *f)
         .k = f->k,
         .accumulate = !in_place,
         .clear = !in_place,
-        .nonfinite = sparse_at(arena->device, f->nonfinite),
+        .signing = sparse_signing(f->header, arena->device),
         .guess = f->guess,
     };
     CHECK_OK(
@@ -455,7 +454,7 @@ static void feedback_case(struct sparse_rig *rig, trib_dtype dtype, trib_dtype g
     f.state = sparse_state_place(rig, n, dtype, gradient, 0);
     f.state.decay = wire == TRIB_BF16 ? 1 : 0.99;
     f.out = sparse_list_place(rig, f.k, wire, true);
-    f.nonfinite = sparse_word(rig, 0);
+    f.header = sparse_header(rig);
     f.decision = sparse_word(rig, 1);
     sparse_fill(rig->arena.image + sparse_residual_at(rig, &f.state), dtype, n, SPARSE_ZERO, 0);
     sparse_scratch(rig, place->kernels->sparse->scratch_bytes(n, f.k, f.k, dtype));

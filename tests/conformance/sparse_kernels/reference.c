@@ -100,6 +100,34 @@ size_t sparse_word(struct sparse_rig *rig, uint32_t value)
     return at;
 }
 
+size_t sparse_header(struct sparse_rig *rig)
+{
+    const struct tri_header header = {
+        .count = 5, .nonfinite = 77, .signature = 0x1234, .calls = UINT32_MAX};
+    const size_t at = arena_place(&rig->arena, sizeof header, 0);
+    memcpy(rig->arena.image + at, &header, sizeof header);
+    return at;
+}
+
+enum { SIGNATURE = 0x7edcba98 };
+
+struct tri_signing sparse_signing(size_t at, unsigned char *memory)
+{
+    return (struct tri_signing){.header = sparse_at(memory, at), .signature = SIGNATURE};
+}
+
+void sparse_expect_signed(struct sparse_rig *rig, size_t at, uint32_t nonfinite)
+{
+    struct tri_header header;
+    if (at == SPARSE_NONE)
+        return;
+    memcpy(&header, rig->arena.image + at, sizeof header);
+    header.signature = SIGNATURE;
+    header.calls++;
+    header.nonfinite = nonfinite;
+    memcpy(rig->arena.image + at, &header, sizeof header);
+}
+
 uint32_t sparse_word_get(const unsigned char *bytes, size_t at)
 {
     uint32_t value;

@@ -16,7 +16,7 @@ static trib_status queue_select(const struct sparse_target *target, const void *
         .threshold = sparse_at(target->memory, s->threshold),
         .accumulate = s->accumulate,
         .clear = s->clear,
-        .nonfinite = sparse_at(target->memory, s->nonfinite),
+        .signing = sparse_signing(s->header, target->memory),
         .kth = sparse_at(target->memory, s->kth),
         .fallbacks = sparse_at(target->memory, s->fallbacks),
         .guess = s->guess,
@@ -59,8 +59,7 @@ static void expect_select(struct sparse_rig *rig, const void *argument)
         keys[i] = sparse_key(acc + i * size, dtype);
         nonfinite += !sparse_is_finite(acc + i * size, dtype);
     }
-    if (s->nonfinite != SPARSE_NONE)
-        sparse_word_put(image, s->nonfinite, nonfinite);
+    sparse_expect_signed(rig, s->header, nonfinite);
     if (s->kth != SPARSE_NONE)
         kernels_put(image + s->kth, dtype, 0);
     const uint64_t above =
@@ -129,10 +128,10 @@ struct selecting sparse_select_place(struct sparse_rig *rig, const struct mode *
     if (mode->accumulate)
         sparse_state_make_velocity(rig, &s.state, shift);
     s.out = sparse_list_place(rig, k < n ? k : (uint32_t)n, mode->wire, true);
-    s.nonfinite = sparse_word(rig, 77);
+    s.header = sparse_header(rig);
     s.kth = sparse_number(rig, mode->dtype, 5);
     s.fallbacks = sparse_word(rig, 41);
-    arena_name(&rig->arena, s.nonfinite, "nonfinite");
+    arena_name(&rig->arena, s.header, "header");
     arena_name(&rig->arena, s.kth, "kth");
     return s;
 }
@@ -311,7 +310,7 @@ static void leave_out(struct sparse_rig *rig)
             s.state.decay = modes[m].gradient != 0 ? decays[without % 4] : 1;
             fill_select(rig, &s, SPARSE_GAUSS, 500);
             if (without & 1)
-                s.nonfinite = SPARSE_NONE;
+                s.header = SPARSE_NONE;
             if (without & 2)
                 s.kth = SPARSE_NONE;
             if (without & 4)

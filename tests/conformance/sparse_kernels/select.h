@@ -10,7 +10,7 @@ struct selecting {
     struct sparse_list out;
     size_t first, count;
     uint32_t k;
-    size_t threshold, nonfinite, kth, fallbacks;
+    size_t threshold, header, kth, fallbacks;
     bool accumulate, clear;
     enum tri_guess guess;
 };

@@ -74,6 +74,11 @@ void *sparse_at(unsigned char *memory, size_t offset);
 size_t sparse_word(struct sparse_rig *rig, uint32_t value);
 uint32_t sparse_word_get(const unsigned char *bytes, size_t at);
 void sparse_word_put(unsigned char *bytes, size_t at, uint32_t value);
+/* A header whose signature is another one; what `signing` of the header at `at` (or SPARSE_NONE) is in
+ * `memory`, and what it writes into it in the image. */
+size_t sparse_header(struct sparse_rig *rig);
+struct tri_signing sparse_signing(size_t at, unsigned char *memory);
+void sparse_expect_signed(struct sparse_rig *rig, size_t at, uint32_t nonfinite);
 /* What a kernel that makes a result says of its n values, where one is not finite, in the word at
  * `at` (or SPARSE_NONE). In the image. */
 void sparse_expect_overflow(struct sparse_rig *rig, size_t at, size_t values, trib_dtype dtype,
