@@ -176,8 +176,17 @@ struct tri_counters {
     double norm;                         /* of the residual, when last measured; -1: never */
 };
 
+/* What becomes 0 if a call is not applied: its result. Each may be NULL; `dense` is aligned to its
+ * elements. */
+struct tri_clearing {
+    void *dense;
+    size_t bytes; /* of dense */
+    uint32_t *count;
+};
+
 struct tri_record {
     struct tri_counters *counters;
+    struct tri_clearing result;
     const uint32_t *decision, *outcome;
     const uint32_t *selected, *applied, *fallbacks; /* on the device; fallbacks: so far */
     const double *norm;                             /* on the device; NULL: not measured */
@@ -352,13 +361,12 @@ struct tri_sparse_kernels {
     /* residual: out[i] = residual[i], i < acc->count. out may be a buffer of acc. */
     trib_status (*residual)(const struct tri_accumulator *acc, void *out, trib_stream stream);
 
-    /* clear_result: if not *decision, the `bytes` bytes at `dense` and *count = 0; each may be
-     * NULL. `dense` is aligned to its elements. */
-    trib_status (*clear_result)(void *dense, size_t bytes, uint32_t *count,
-                                const uint32_t *decision, trib_stream stream);
+    /* clear_result: if not *decision, `result` = 0. */
+    trib_status (*clear_result)(const struct tri_clearing *result, const uint32_t *decision,
+                                trib_stream stream);
 
     /* record: add the call to the counters: every field if *decision, otherwise outcome, ended and
-     * non_finite_calls. */
+     * non_finite_calls, and clear_result. */
     trib_status (*record)(const struct tri_record *record, trib_stream stream);
 
     /* ---- chunk-wise */

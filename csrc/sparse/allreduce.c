@@ -1,7 +1,7 @@
 /* One call of a sparse allreduce.
  *
  *   check -> order after the last call -> on the stream: the new velocity (where gradients are
- *   clipped), the algorithm's run, decay, clear_result, norm, record
+ *   clipped), the algorithm's run, decay, norm, record
  *
  * On a stream-ordered backend the run queues within the call; on a host-executed one it executes
  * later, on the stream. A run changes everything after its decision, and only if the call is
@@ -90,12 +90,11 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
     return run;
 }
 
-/* The result of a call that is not applied becomes 0. */
-static trib_status clear_result(const struct tri_run *run)
+static struct tri_clearing result_of(const struct tri_run *run)
 {
-    const struct tri_sparse_params *params = run->params;
-    return run->kernels->clear_result(run->dense, params->count * trib_dtype_size(params->result),
-                                      run->count, run->scalars.decision, run->stream);
+    return (struct tri_clearing){.dense = run->dense,
+                                 .bytes = run->params->count * trib_dtype_size(run->params->result),
+                                 .count = run->count};
 }
 
 /* In place the residual decays here, or the velocity, because the caller adds the next gradient. */
@@ -116,6 +115,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
     const bool measures = every != 0 && (run->step + 1) % every == 0;
     const struct tri_record record = {
         .counters = sparse->counters,
+        .result = result_of(run),
         .decision = run->scalars.decision,
         .outcome = run->scalars.outcome,
         .selected = run->scalars.selected,
@@ -129,7 +129,6 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
         .bytes_received = run->volume.bytes_received,
     };
     TRI_TRY(decay(run));
-    TRI_TRY(clear_result(run));
     if (measures)
         TRI_TRY(run->kernels->norm(&run->acc, &sparse->scalars->norm, run->scratch, run->stream));
     return run->kernels->record(&record, run->stream);
@@ -160,8 +159,9 @@ static void fail_run(struct tri_run *run, trib_status status)
                                       .revokes = run->decided,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
+    const struct tri_clearing result = result_of(run);
     if (run->kernels->decide(&decide, run->stream) == TRIB_OK)
-        (void)clear_result(run);
+        (void)run->kernels->clear_result(&result, run->scalars.decision, run->stream);
 }
 
 static trib_status run_algorithm(struct tri_run *run, struct trib_sparse *sparse)

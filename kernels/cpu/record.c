@@ -1,4 +1,4 @@
-/* record: what a call did, for the host to read. */
+/* record: what a call did, for the host to read; the result of one that is not applied is 0. */
 #include "kernels/cpu/sparse_cpu.h"
 
 /* The counters have one writer, this stream, and readers at any time in other threads: every
@@ -33,8 +33,9 @@ static void record_applied(struct tri_counters *counters, const struct tri_recor
 
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream)
 {
-    (void)stream;
     struct tri_counters *counters = record->counters;
+    const trib_status status =
+        tri_cpu_sparse_clear_result(&record->result, record->decision, stream);
     __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELAXED);
     __atomic_store_n(&counters->outcome, *record->outcome, __ATOMIC_RELEASE);
     add(&counters->ended, 1);
@@ -43,5 +44,5 @@ trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream s
     if (*record->decision != 0)
         record_applied(counters, record);
     __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELEASE);
-    return TRIB_OK;
+    return status;
 }

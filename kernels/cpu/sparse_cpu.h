@@ -247,8 +247,8 @@ trib_status tri_cpu_sparse_write_entries(const struct tri_entries *entries, uint
                                          trib_stream stream);
 trib_status tri_cpu_sparse_write_dense(const void *sum, trib_dtype dtype, size_t count,
                                        const struct tri_result *out, trib_stream stream);
-trib_status tri_cpu_sparse_clear_result(void *dense, size_t bytes, uint32_t *count,
-                                        const uint32_t *decision, trib_stream stream);
+trib_status tri_cpu_sparse_clear_result(const struct tri_clearing *result, const uint32_t *decision,
+                                        trib_stream stream);
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cpu_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,
                                         bool clear, const struct tri_chunks *out,

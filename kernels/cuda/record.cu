@@ -1,5 +1,5 @@
-// record: what a call did, for the host to read.
-#include "kernels/cuda/sparse.cuh"
+// record: what a call did, for the host to read; the result of one that is not applied is 0.
+#include "kernels/cuda/clear.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
 namespace {
@@ -60,7 +60,7 @@ __device__ inline void order_writes()
 // One warp, one field per lane; the last lane has the norm. The counters lie in the host's memory,
 // a long way off: all is read at once, then the version becomes odd, the fields follow, and the
 // version becomes even. This stream is the only writer.
-__global__ void __launch_bounds__(kWarp) record(const tri_record job)
+__device__ inline void add_call(const tri_record &job)
 {
     constexpr uint32_t kNormLane = kWarp - 1;
     const uint32_t lane = threadIdx.x;
@@ -91,9 +91,17 @@ __global__ void __launch_bounds__(kWarp) record(const tri_record job)
         *version_word = version + 2;
 }
 
+__global__ void __launch_bounds__(kThreads) record(const tri_record job)
+{
+    if (blockIdx.x == 0 && threadIdx.x < kWarp)
+        add_call(job);
+    if (*job.decision == 0)
+        clear(job.result);
+}
+
 } // namespace
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
 {
-    return launch_job<record>(1, kWarp, *job, stream);
+    return launch_job<record>(blocks_to_clear(job->result), kThreads, *job, stream);
 }

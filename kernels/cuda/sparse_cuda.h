@@ -77,7 +77,7 @@ trib_status tri_cuda_sparse_write_entries(const struct tri_entries *entries, uin
                                           trib_stream stream);
 trib_status tri_cuda_sparse_write_dense(const void *sum, trib_dtype dtype, size_t count,
                                         const struct tri_result *out, trib_stream stream);
-trib_status tri_cuda_sparse_clear_result(void *dense, size_t bytes, uint32_t *count,
+trib_status tri_cuda_sparse_clear_result(const struct tri_clearing *result,
                                          const uint32_t *decision, trib_stream stream);
 trib_status tri_cuda_sparse_record(const struct tri_record *record, trib_stream stream);
 trib_status tri_cuda_sparse_chunk_select(const struct tri_accumulator *acc, bool accumulate,

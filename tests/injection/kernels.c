@@ -99,8 +99,8 @@ SPARSE(residual,
        (const struct tri_accumulator *acc, void *out, trib_stream stream),
        (acc, out, stream))
 SPARSE(clear_result,
-       (void *dense, size_t bytes, uint32_t *count, const uint32_t *decision, trib_stream stream),
-       (dense, bytes, count, decision, stream))
+       (const struct tri_clearing *result, const uint32_t *decision, trib_stream stream),
+       (result, decision, stream))
 SPARSE(record,
        (const struct tri_record *record, trib_stream stream),
        (record, stream))

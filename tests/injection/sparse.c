@@ -201,8 +201,7 @@ static bool failed_at(const struct state *state, const char *const *names)
 }
 
 /* The steps after an algorithm's own: the call stays what it is, and is perhaps not counted. */
-static const char *const ends[] = {"sparse.decay", "sparse.clear_result", "sparse.norm",
-                                   "sparse.record", NULL};
+static const char *const ends[] = {"sparse.decay", "sparse.norm", "sparse.record", NULL};
 /* In place a step after the decision cannot be taken back. If one fails, those before it stay. */
 static const char *const updates[] = {"sparse.decay", "sparse.residual_update", "sparse.residual",
                                       "sparse.adjust_threshold", NULL};

@@ -275,11 +275,11 @@ static trib_status choose(struct tri_run *run, const struct hier *hier)
  * this rank's shard. */
 static trib_status keep_sums(struct tri_run *run, const struct hier *hier)
 {
-    const size_t bytes = run->params->count * element(run);
+    const struct tri_clearing acc = {.dense = acc_at(run, 0),
+                                     .bytes = run->params->count * element(run)};
     if (!adds_up(hier) || run->params->in_place)
         return TRIB_OK;
-    TRI_TRY(
-        run->kernels->clear_result(acc_at(run, 0), bytes, NULL, run->scalars.zero, run->stream));
+    TRI_TRY(run->kernels->clear_result(&acc, run->scalars.zero, run->stream));
     return tri_run_put(run, acc_at(run, hier->first),
                        shard_at(run, hier, hier->routes.index[run->params->rank]),
                        hier->length * element(run));

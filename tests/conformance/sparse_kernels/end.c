@@ -288,7 +288,8 @@ static void updates(struct sparse_rig *rig)
 /* --------------------------------------------------------------------------------------- record */
 
 struct recording {
-    size_t counters, decision, outcome, selected, applied, fallbacks, norm;
+    struct sparse_clearing result;
+    size_t counters, outcome, selected, applied, fallbacks, norm;
     uint64_t traffic[4];
     uint32_t exact_fallbacks;
 };
@@ -299,7 +300,8 @@ static trib_status queue_record(const struct sparse_target *target, const void *
     unsigned char *memory = target->memory;
     struct tri_record record = {
         .counters = sparse_at(memory, r->counters),
-        .decision = sparse_at(memory, r->decision),
+        .result = sparse_clearing(&r->result, memory),
+        .decision = sparse_at(memory, r->result.decision),
         .outcome = sparse_at(memory, r->outcome),
         .selected = sparse_at(memory, r->selected),
         .applied = sparse_at(memory, r->applied),
@@ -327,7 +329,8 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
     counters.ended++;
     counters.non_finite_calls +=
         counters.outcome == TRI_OUTCOME_NON_FINITE || counters.outcome == TRI_OUTCOME_OVERFLOW;
-    if (sparse_word_get(image, r->decision) != 0) {
+    sparse_expect_cleared(rig, &r->result);
+    if (sparse_word_get(image, r->result.decision) != 0) {
         counters.applied_calls++;
         counters.selected = sparse_word_get(image, r->selected);
         counters.applied = sparse_word_get(image, r->applied);
@@ -346,15 +349,16 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
 }
 
 /* Several calls in a row on the same counters. */
-static void record_case(struct sparse_rig *rig, bool has_norm)
+static void record_case(struct sparse_rig *rig, bool has_norm, size_t bytes, size_t shift)
 {
     struct recording r;
-    check_begin("%s record%s", rig->arena.place->kernels->name, has_norm ? ", with a norm" : "");
+    check_begin("%s record%s, a result of %zu bytes, shift %zu", rig->arena.place->kernels->name,
+                has_norm ? ", with a norm" : "", bytes, shift == SPARSE_NONE ? 0 : shift);
     arena_reset(&rig->arena);
     r.counters = arena_place(&rig->arena, sizeof(struct tri_counters), 0);
     memset(rig->arena.image + r.counters, 0, sizeof(struct tri_counters));
     kernels_put(rig->arena.image + r.counters + offsetof(struct tri_counters, norm), TRIB_F64, -1);
-    r.decision = sparse_word(rig, 0);
+    r.result = sparse_place_clearing(rig, bytes, shift, 0);
     r.outcome = sparse_word(rig, 0);
     r.selected = sparse_word(rig, 0);
     r.applied = sparse_word(rig, 0);
@@ -366,7 +370,7 @@ static void record_case(struct sparse_rig *rig, bool has_norm)
             r.traffic[t] = kernels_random() >> 20;
         r.exact_fallbacks = i % 3;
         sparse_word_put(rig->arena.image, r.outcome, outcome);
-        sparse_word_put(rig->arena.image, r.decision, outcome == TRI_OUTCOME_APPLIED);
+        sparse_word_put(rig->arena.image, r.result.decision, outcome == TRI_OUTCOME_APPLIED);
         sparse_word_put(rig->arena.image, r.selected, (uint32_t)kernels_random());
         sparse_word_put(rig->arena.image, r.applied, (uint32_t)kernels_random());
         sparse_word_put(rig->arena.image, r.fallbacks, i / 2);
@@ -383,13 +387,14 @@ void sparse_end_suite(struct sparse_rig *rig)
 {
     decisions(rig);
     updates(rig);
-    record_case(rig, false);
-    record_case(rig, true);
+    record_case(rig, false, 0, SPARSE_NONE);
+    record_case(rig, true, 100, 4);
+    record_case(rig, false, 1234567, 6);
 }
 
 void sparse_pinned_suite(struct sparse_rig *rig)
 {
-    record_case(rig, true);
+    record_case(rig, true, 40, 8);
     for (uint32_t abort_flag = 0; abort_flag < 2; abort_flag++)
         decide_case(rig, 8, 64, abort_flag, -1, -1, false);
 }

@@ -114,21 +114,15 @@ static void dense_case(struct sparse_rig *rig, size_t type, size_t n, double div
 
 /* --------------------------------------------------------------------------------- clear_result */
 
-struct clearing {
-    size_t dense, bytes, count, decision;
-};
-
-static trib_status queue_clearing(const struct sparse_target *target, const void *argument)
+struct tri_clearing sparse_clearing(const struct sparse_clearing *w, unsigned char *memory)
 {
-    const struct clearing *w = argument;
-    return target->kernels->clear_result(sparse_at(target->memory, w->dense), w->bytes,
-                                         sparse_at(target->memory, w->count),
-                                         sparse_at(target->memory, w->decision), target->stream);
+    return (struct tri_clearing){.dense = sparse_at(memory, w->dense),
+                                 .bytes = w->bytes,
+                                 .count = sparse_at(memory, w->count)};
 }
 
-static void expect_clearing(struct sparse_rig *rig, const void *argument)
+void sparse_expect_cleared(struct sparse_rig *rig, const struct sparse_clearing *w)
 {
-    const struct clearing *w = argument;
     unsigned char *image = rig->arena.image;
     if (sparse_word_get(image, w->decision) != 0)
         return;
@@ -138,18 +132,40 @@ static void expect_clearing(struct sparse_rig *rig, const void *argument)
         sparse_word_put(image, w->count, 0);
 }
 
-static void clear_case(struct sparse_rig *rig, size_t bytes, size_t shift, uint32_t decision)
+static trib_status queue_clearing(const struct sparse_target *target, const void *argument)
+{
+    const struct sparse_clearing *w = argument;
+    struct tri_clearing result = sparse_clearing(w, target->memory);
+    const trib_status status = target->kernels->clear_result(
+        &result, sparse_at(target->memory, w->decision), target->stream);
+    memset(&result, 0x5a, sizeof result); /* the caller's again */
+    return status;
+}
+
+static void expect_clearing(struct sparse_rig *rig, const void *argument)
+{
+    sparse_expect_cleared(rig, argument);
+}
+
+struct sparse_clearing sparse_place_clearing(struct sparse_rig *rig, size_t bytes, size_t shift,
+                                             uint32_t decision)
 {
     const bool dense = shift != SPARSE_NONE;
-    struct clearing w = {.bytes = bytes, .dense = SPARSE_NONE, .count = SPARSE_NONE};
-    check_begin("%s clear_result %zu bytes, shift %zu, decision %u",
-                rig->arena.place->kernels->name, bytes, dense ? shift : 0, decision);
-    arena_reset(&rig->arena);
+    struct sparse_clearing w = {.bytes = bytes, .dense = SPARSE_NONE, .count = SPARSE_NONE};
     if (dense)
         w.dense = arena_place(&rig->arena, bytes, shift);
     if (!dense || shift % 4 == 0)
         w.count = sparse_word(rig, 77);
     w.decision = sparse_word(rig, decision);
+    return w;
+}
+
+static void clear_case(struct sparse_rig *rig, size_t bytes, size_t shift, uint32_t decision)
+{
+    check_begin("%s clear_result %zu bytes, shift %zu, decision %u",
+                rig->arena.place->kernels->name, bytes, shift == SPARSE_NONE ? 0 : shift, decision);
+    arena_reset(&rig->arena);
+    const struct sparse_clearing w = sparse_place_clearing(rig, bytes, shift, decision);
     const struct sparse_call call = {
         "clear_result", queue_clearing, expect_clearing, NULL, &w, bytes, 0, 0, TRIB_F32};
     sparse_run(rig, &call);

@@ -79,6 +79,16 @@ void sparse_word_put(unsigned char *bytes, size_t at, uint32_t value);
 size_t sparse_header(struct sparse_rig *rig);
 struct tri_signing sparse_signing(size_t at, unsigned char *memory);
 void sparse_expect_signed(struct sparse_rig *rig, size_t at, uint32_t nonfinite);
+/* A result that is cleared unless the word at `decision` says that the call is applied. Each but that
+ * may be SPARSE_NONE. */
+struct sparse_clearing {
+    size_t dense, bytes, count, decision;
+};
+/* `shift` SPARSE_NONE: none that is dense. */
+struct sparse_clearing sparse_place_clearing(struct sparse_rig *rig, size_t bytes, size_t shift,
+                                             uint32_t decision);
+struct tri_clearing sparse_clearing(const struct sparse_clearing *w, unsigned char *memory);
+void sparse_expect_cleared(struct sparse_rig *rig, const struct sparse_clearing *w);
 /* What a kernel that makes a result says of its n values, where one is not finite, in the word at
  * `at` (or SPARSE_NONE). In the image. */
 void sparse_expect_overflow(struct sparse_rig *rig, size_t at, size_t values, trib_dtype dtype,
