@@ -1714,7 +1714,7 @@ typedef struct trib_reducer_options {
     uint64_t bucket_bytes;
     /** The same for the first bucket of each type and for its last one, which should be small: until
      *  the first is queued nothing is sent, and nothing hides the last, as it is ready when the
-     *  backward pass has ended; 0 is 1 MiB, or bucket_bytes if that is less. */
+     *  backward pass has ended; 0 is 256 KiB, or bucket_bytes if that is less. */
     uint64_t first_bytes;
     /** NULL: plain averages, or sums. Otherwise this rank's weight, in device memory: see WEIGHTS. */
     const float *device_weight;

@@ -9,7 +9,7 @@
 #include "csrc/core/ranges.h"
 #include "csrc/core/validate.h"
 
-static const uint64_t bucket_bytes_default = 50 << 20, first_bytes_default = 1 << 20;
+static const uint64_t bucket_bytes_default = 50 << 20, first_bytes_default = 256 << 10;
 static const uint32_t all_flags =
     TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS | TRIB_REDUCER_LEARN_ORDER;
 

@@ -25,7 +25,7 @@ pub struct ReducerOptions {
 }
 
 impl ReducerOptions {
-    /// Creates options with every default: averages, buckets of 50 MiB, the first of 1 MiB.
+    /// Creates options with every default: averages, buckets of 50 MiB, the first of 256 KiB.
     pub fn new() -> ReducerOptions {
         ReducerOptions::default()
     }
@@ -104,7 +104,7 @@ impl ReducerOptions {
 
     /// Sets the same for the first bucket of each type and for its last one, which should be small:
     /// until the first is queued nothing is sent, and nothing hides the last, as it is ready when
-    /// the backward pass has ended. Default: 1 MiB, or `bucket_bytes` if that is less.
+    /// the backward pass has ended. Default: 256 KiB, or `bucket_bytes` if that is less.
     pub fn first_bytes(mut self, bytes: u64) -> ReducerOptions {
         self.first_bytes = Some(bytes);
         self
