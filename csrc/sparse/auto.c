@@ -4,8 +4,8 @@
  * the bottleneck, and latency. How fast a device is, the backend says (struct tri_speed, whose
  * latency is that of a few kernels); the link was measured (measure.c), on several hosts as the
  * network of a host. The model is rough; only the order of its figures matters. On 2 H200
- * (benches/results/h200x2-sparse.txt) it guesses topka, of 1M to 268M elements, at most a sixth too
- * fast:
+ * (benches/results/h200x2-sparse.txt) its guess of topka, of 1M to 268M elements, is at most a sixth
+ * off:
  *
  *   dense   accumulate, sum over the ring, write the result. On several hosts NCCL first adds up
  *           inside each host, so a host sends 2n(H-1)/H.
