@@ -376,6 +376,7 @@ static void decide(struct timed *b, int run)
 static void decide_record(struct timed *b, int run)
 {
     const struct tri_record record = {.counters = b->counters,
+                                      .result = {.dense = b->dense, .bytes = b->n * 4},
                                       .decision = b->words + DECISION,
                                       .outcome = b->words + OUTCOME,
                                       .selected = b->words + COUNTS,

@@ -366,7 +366,8 @@ struct tri_sparse_kernels {
                                 trib_stream stream);
 
     /* record: add the call to the counters: every field if *decision, otherwise outcome, ended and
-     * non_finite_calls, and clear_result. */
+     * non_finite_calls. And clear_result of `result`. The host may see the counters first: it reads
+     * the result behind the stream. */
     trib_status (*record)(const struct tri_record *record, trib_stream stream);
 
     /* ---- chunk-wise */

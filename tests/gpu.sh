@@ -252,7 +252,7 @@ c_tests() {
         [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n, all but aborts" \
             env TRIB_TEST_PART=-aborts $build/tests/sparse_nccl_test $n
     done
-    later 420 sparse_one_gpu_test env TRIB_TEST_QUICK=1 $build/tests/sparse_one_gpu_test
+    later 420 sparse_one_gpu_test $build/tests/sparse_one_gpu_test
     needs_gpu=0
     for name in $slow; do
         later 420 "$name" "$build/tests/$name"

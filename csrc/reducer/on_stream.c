@@ -135,10 +135,10 @@ static trib_status end_bucket(const struct trib_reducer *reducer, size_t b, trib
     const struct tri_gradient_bucket *of = &reducer->layout.buckets[b];
     const struct tri_bucket result = tri_reducer_result(reducer, b);
     const uint32_t *decision = &reducer->scalars->decision;
-    const struct tri_clearing in_place = {.dense = result.data,
-                                          .bytes = result.count * trib_dtype_size(result.dtype)};
+    const struct tri_clearing sums = {.dense = result.data,
+                                      .bytes = result.count * trib_dtype_size(result.dtype)};
     if (of->data != NULL)
-        return kernels->sparse->clear_result(&in_place, decision, stream);
+        return kernels->sparse->clear_result(&sums, decision, stream);
     return kernels->unpack(&reducer->layout.slices[of->first], of->n, &result,
                            reducer->limits.weighted, decision, stream);
 }

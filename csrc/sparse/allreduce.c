@@ -97,6 +97,13 @@ static struct tri_clearing result_of(const struct tri_run *run)
                                  .count = run->count};
 }
 
+/* Where the call is not recorded. */
+static void clear_result(const struct tri_run *run)
+{
+    const struct tri_clearing result = result_of(run);
+    (void)run->kernels->clear_result(&result, run->scalars.decision, run->stream);
+}
+
 /* In place the residual decays here, or the velocity, because the caller adds the next gradient. */
 static trib_status decay(const struct tri_run *run)
 {
@@ -159,9 +166,8 @@ static void fail_run(struct tri_run *run, trib_status status)
                                       .revokes = run->decided,
                                       .decision = run->scalars.decision,
                                       .outcome = run->scalars.outcome};
-    const struct tri_clearing result = result_of(run);
     if (run->kernels->decide(&decide, run->stream) == TRIB_OK)
-        (void)run->kernels->clear_result(&result, run->scalars.decision, run->stream);
+        clear_result(run);
 }
 
 static trib_status run_algorithm(struct tri_run *run, struct trib_sparse *sparse)
@@ -189,8 +195,10 @@ static void run_call(void *argument)
         fail_run(&run, status);
     } else {
         status = finish(&run, sparse);
-        if (status != TRIB_OK) /* the call stays applied, if it is: its residual has changed */
+        if (status != TRIB_OK) { /* the call stays applied, if it is: its residual has changed */
             raise_state(&run, status);
+            clear_result(&run);
+        }
     }
     tri_device_pop(sparse->backend, previous);
 }

@@ -10,8 +10,8 @@
  *      `clear`), because a call that is not applied must leave them as they were;
  *   5. tri_run_update_residual: subtracts from the residual what was applied, unless select has,
  *      and with momentum masks it in the velocity.
- * Its caller (allreduce.c) then clears the result of a call that is not applied, decays, computes
- * the norm and records.
+ * Its caller (allreduce.c) then decays, computes the norm, and records, which clears the result of a
+ * call that is not applied.
  *
  * On a stream-ordered backend the algorithm's run() queues, in the caller's thread. On a
  * host-executed backend it executes on the stream. Only runs use an algorithm's `own` memory, and
@@ -93,11 +93,11 @@ struct tri_signing tri_run_signing(const struct tri_run *run, struct tri_header 
  * makes acc, but for accumulate and select, which make it in the same pass. */
 trib_status tri_run_make_velocity(struct tri_run *run);
 
-/* kernels->accumulate; counts infinities and NaNs in `header`. */
+/* kernels->accumulate; signs `header`, and counts infinities and NaNs in it. */
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);
 
 /* kernels->select as most algorithms call it: makes acc, writes the k largest of all of it to
- * `out`, and counts infinities and NaNs in `header`. out->count is the header's or the caller's. */
+ * `out`, signs `header`, and counts infinities and NaNs in it. out->count is the header's or the caller's. */
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear);
 

@@ -39,6 +39,8 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
     for (uint32_t i = blockIdx.x * kGuessThreads + threadIdx.x; i < sizeof(Control) / 4;
          i += gridDim.x * kGuessThreads)
         control[i] = 0;
+    // partition waits for the end of this launch, not for let_next_start: the header is in memory
+    // before anything behind it changes.
     if (blockIdx.x == 0 && threadIdx.x == 0 && job.signing.header != nullptr)
         sign_header(job.signing);
     if (job.rank == 0)

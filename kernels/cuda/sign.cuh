@@ -1,4 +1,4 @@
-// The header of a choice: the part of its first launch, or a launch before it.
+// What a choice writes into its header (tri_signing): in its first launch, or in one before it.
 #pragma once
 
 #include "kernels/cuda/sparse.cuh"
@@ -21,5 +21,6 @@ inline uint32_t *nonfinite_of(const tri_signing &signing)
 
 } // namespace
 
-// For choices whose blocks begin at once.
+// Queues a launch that signs; nothing if there is no header. For a choice whose first launch adds to
+// nonfinite.
 trib_status tri_cuda_sign(tri_signing signing, trib_stream stream);

@@ -117,6 +117,15 @@ static trib_status choose(const struct tri_accumulator *acc, const struct tri_se
     return tri_backend_host.kernels->sparse->select(acc, selection, out, scratch, stream);
 }
 
+static _Thread_local bool record_fails;
+
+static trib_status record(const struct tri_record *call, trib_stream stream)
+{
+    if (record_fails)
+        return tri_fail(TRIB_ERR_CUDA, "injected failure");
+    return tri_backend_host.kernels->sparse->record(call, stream);
+}
+
 static trib_status push_device(int32_t device, uintptr_t *previous)
 {
     *previous = (uintptr_t)device + 1000;
@@ -194,6 +203,7 @@ static void make_backend(void)
     backend.device = &device_ops;
     sparse_kernels = *backend.kernels->sparse;
     sparse_kernels.select = choose;
+    sparse_kernels.record = record;
     kernels = *backend.kernels;
     kernels.sparse = &sparse_kernels;
     backend.kernels = &kernels;
@@ -548,6 +558,29 @@ static void failed(int rank, int size, void *team)
     fixture_close(&fixture);
 }
 
+/* A call with a NaN whose record fails: the result is 0 all the same. */
+static void unrecorded(int rank, int size, void *team)
+{
+    const trib_sparse_options options = fixture_options("topka", 16, 0);
+    struct fixture fixture;
+    (void)size;
+    if (!fixture_open(&fixture, team, rank, &options))
+        return;
+    fixture_fill(&fixture, (size_t)rank, 100, 1);
+    CHECK_OK(fixture_call(&fixture));
+    fixture.given[3] = NAN;
+    fixture_push(&fixture);
+    record_fails = true;
+    const trib_status status =
+        trib_sparse_allreduce(fixture.sparse, fixture.gradient, fixture.result, fixture.stream);
+    record_fails = false;
+    CHECK_MSG(status == TRIB_ERR_CUDA, "%s: %s", trib_status_name(status), trib_last_detail());
+    fixture_pull(&fixture);
+    for (int i = 0; i < FIXTURE_COUNT; i++)
+        CHECK(fixture.found[i] == 0);
+    fixture_close(&fixture);
+}
+
 /* Another k, or an import, where a copy of one rank fails. */
 struct changing {
     struct team team;
@@ -787,6 +820,7 @@ int main(void)
     device_fails(true, NO_ANSWER);
     device_fails(false, NO_ANSWER);
     fixture_ranks("queued", 3, NULL, failed, "a step that fails on one rank");
+    fixture_ranks("queued", 2, NULL, unrecorded, "a call that is refused, and not recorded");
     fixture_ranks("queued", 2, NULL, aborted_after, "an abort at the end of a creation");
     fixture_ranks("queued", 2, NULL, waits, "another k waits for what was queued before");
     fixture_ranks("queued", 2, NULL, holds, "another k gives the room of the last one back");

@@ -23,6 +23,11 @@ int share_gpus(void)
     int *shared = children_share(sizeof *shared);
     children_run(&end, 1, COUNT_MS, count_devices, shared);
     const int gpus = *shared;
+    if (end.code != 0) { /* no machine without GPUs, but one that is broken */
+        check_begin("the count of GPUs");
+        children_check(&end, 0);
+        check_end();
+    }
     children_unshare(shared, sizeof *shared);
     return gpus;
 }

@@ -64,7 +64,7 @@ static void examples(void)
     check_end();
 }
 
-/* The gradients of ResNet-50 as a backward pass makes them, in buckets as by default: the last one has
+/* The gradients of ResNet-50 as a backward pass makes them, the first bucket of 1 MiB: the last one has
  * all of the first convolution and the first stage, and a little of the second. */
 static void resnet(void)
 {

@@ -94,15 +94,15 @@ static void choices(void)
     expect(&(struct question){sockets, 1000000, 0.01, 2, 1, false, false}, "topka");
     expect(&(struct question){pcie, 1000000, 0.01, 2, 1, false, false}, "topka");
     /* Measured on 2 H200 (docs/algorithms.md), in us: of 25.6M a plain allreduce in bf16 198, topka
-     * 222 and in place 167; of 268M 1687, 1484 and 1014. */
+     * 200 and in place 147; of 268M 1687, 1351 and 828. */
     for (size_t i = 0; i < 2; i++) {
         const struct link link = i == 0 ? nvlink : shorter;
         expect(&(struct question){link, RESNET, 0.01, 2, 1, false, false}, "topka");
         expect(&(struct question){link, RESNET, 0.01, 2, 1, true, false}, "dense");
         expect(&(struct question){link, RESNET, 0.01, 2, 1, true, true}, "topka");
         expect(&(struct question){link, 268435456, 0.01, 2, 1, true, true}, "topka");
+        expect(&(struct question){link, 268435456, 0.01, 2, 1, true, false}, "topka");
     }
-    expect(&(struct question){shorter, 268435456, 0.01, 2, 1, true, false}, "topka");
     /* Over a network each host receives the lists of all ranks elsewhere. */
     expect(&(struct question){{"100 Gb/s", 12.5e9, 30e-6}, RESNET, 0.001, 16, 2, true, false},
            "topka");
@@ -142,11 +142,10 @@ static void never_slower_than_bf16(void)
                 if (!CHECK_MSG(guesses(&choice, guess), "%s", choice.reason))
                     continue;
                 const double sparse = fmin(guess[1], guess[2]);
-                CHECK_MSG(dense || 1.19 * sparse <= guess[3], "%s", choice.reason);
-                const double least = fmin(guess[0], guess[3]);
-                CHECK_MSG(dense == (least <= 1.2 * sparse) ||
-                              fabs(least - 1.2 * sparse) < 0.02 * sparse,
-                          "%s", choice.reason);
+                CHECK_MSG(dense || 0.99 * sparse <= guess[3], "%s", choice.reason);
+                const double least = fmin(guess[0] / 1.2, guess[3]);
+                CHECK_MSG(dense == (least <= sparse) || fabs(least - sparse) < 0.02 * sparse, "%s",
+                          choice.reason);
                 refused += dense && sparse < 0.9 * guess[0];
             }
     CHECK(refused > 0);

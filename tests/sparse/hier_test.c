@@ -199,7 +199,7 @@ static void judge_calls(const struct shape *shape, size_t number)
 static void as_topka(int size)
 {
     enum { STEPS = 8 };
-    struct sparse_bytes hier[STEPS], topka[STEPS];
+    struct sparse_seen hier[STEPS], topka[STEPS];
     struct sparse_plan plan = {.algorithm = "hier",
                                .hosts = sparse_hosts_each,
                                .count = 301,

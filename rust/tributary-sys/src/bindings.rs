@@ -599,7 +599,7 @@ pub struct trib_reducer_options {
     pub size: u32,
     #[doc = " TRIB_REDUCER_..."]
     pub flags: u32,
-    #[doc = " Of a bucket, at most; 0 is 50 MiB. A larger gradient has a bucket of its own. Few large ones\n  take less time in all, but what comes late hides less: 102 MB of gradients, all ready at once,\n  take 380 us on 2 x H200 over NVLink, in buckets of 10 MiB 532, of 100 MiB 368, as one tensor 347."]
+    #[doc = " Of a bucket, at most; 0 is 50 MiB. A larger gradient has a bucket of its own. Few large ones\n  take less time in all, but what comes late hides less: 102 MB of gradients, all ready at once,\n  take 378 us on 2 x H200 over NVLink, in buckets of 10 MiB 523, of 100 MiB 368 (the first and the\n  last of 1 MiB), as one tensor 339."]
     pub bucket_bytes: u64,
     #[doc = " The same for the first bucket of each type and for its last one, which should be small: until\n  the first is queued nothing is sent, and nothing hides the last, as it is ready when the\n  backward pass has ended; 0 is 256 KiB, or bucket_bytes if that is less."]
     pub first_bytes: u64,

@@ -402,7 +402,7 @@ impl Communicator {
     /// `ncclCommAbort`. Drops and [`close`](Communicator::close) do not wait for queued work,
     /// but for the buffers of dropped works. Communicators that are [split](Communicator::split) or
     /// [shrunk](Communicator::shrink) from this one are ordinary ones. `trib_comm_adopt` in the
-    /// header says more. Not yet run on GPUs.
+    /// header says more.
     ///
     /// ```
     /// use tributary::{Communicator, ErrorKind, Options};

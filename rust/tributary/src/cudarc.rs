@@ -1,5 +1,4 @@
-//! Memory and streams of the [cudarc](https://docs.rs/cudarc) crate: the feature `cudarc`. Not yet
-//! run on GPUs.
+//! Memory and streams of the [cudarc](https://docs.rs/cudarc) crate: the feature `cudarc`.
 //!
 //! ```no_run
 //! use cudarc::driver::CudaContext;

@@ -43,15 +43,16 @@
 //!
 //! There are three ways to queue a collective. [`Communicator::scope`] borrows buffers and waits at
 //! its end; [`Communicator::start`] takes buffers and returns them later, and [`Work::then`] hands them
-//! over to another stream without a wait of the host, nor does one that is dropped wait. The type system
-//! proves both sound. The `unsafe` methods of [`Communicator`] rely on the caller. They take any tensor
-//! that implements [`DeviceBuffer`], also one that shares storage and changes it through `&self`.
+//! over to another stream without a wait of the host, nor does one that is dropped wait. (But on nccl
+//! the host waits for the work before it while the ranks compare their calls, as they do unless that
+//! promise is given.) The type system proves both sound. The `unsafe` methods of [`Communicator`] rely on
+//! the caller. They take any tensor that implements [`DeviceBuffer`], also one that shares storage and
+//! changes it through `&self`.
 //!
 //! # Gradients of a training step
 //!
 //! A [`Reducer`] averages the gradients of a step in buckets, while the backward pass makes the
-//! others. It copies them, or they lie in the buckets; each step is all or nothing. Not yet
-//! run on several GPUs.
+//! others. It copies them, or they lie in the buckets; each step is all or nothing.
 //!
 //! # Sparse gradients
 //!

@@ -93,6 +93,7 @@ static void planning_rank(int rank, int size, void *argument)
 {
     static const size_t counts[] = {64, 400, 300, 300, 64, 64};
     static const size_t large[] = {1024, 1 << 18, 1 << 18, 1024};
+    static const size_t quarters[] = {1 << 16, 1 << 16, 1 << 16, 1 << 16}; /* 256 KiB each */
     struct suite *suite = argument;
     (void)size;
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
@@ -102,6 +103,7 @@ static void planning_rank(int rank, int size, void *argument)
     check_number(suite, rank, counts, 6, 512, 2048, 5);
     check_number(suite, rank, counts, 6, 1 << 20, 4096, 2); /* not 4,768 in one */
     check_number(suite, rank, large, 4, 0, 0, 3);
+    check_number(suite, rank, quarters, 4, 0, 0, 3);
 }
 
 void backend_reducer_buckets(struct suite *suite)

@@ -255,17 +255,17 @@ static uint64_t hash_of(const struct sparse_trial *trial, const struct sparse_ra
 {
     const trib_sparse_statistics *after = &self->after, *before = &self->before;
     const uint64_t known = is_vague(trial) ? 0 : 1;
-    const uint64_t counted[] = {self->residual_hash,
-                                self->outcome,
-                                (uint64_t)self->status,
-                                after->calls - before->calls,
-                                after->calls_applied - before->calls_applied,
-                                after->calls_non_finite - before->calls_non_finite,
-                                known * (after->total_selected - before->total_selected),
-                                known * (after->total_applied - before->total_applied)};
+    const uint64_t seen[] = {self->residual_hash,
+                             self->outcome,
+                             (uint64_t)self->status,
+                             after->calls - before->calls,
+                             after->calls_applied - before->calls_applied,
+                             after->calls_non_finite - before->calls_non_finite,
+                             known * (after->total_selected - before->total_selected),
+                             known * (after->total_applied - before->total_applied)};
     uint64_t hash = sparse_hash(trial->step + 1, self->applied, trial->plan.count * sizeof(double));
     hash = sparse_hash(hash, self->listed, trial->plan.count);
-    return sparse_hash(hash, counted, sizeof counted);
+    return sparse_hash(hash, seen, sizeof seen);
 }
 
 static uint64_t words_of(const struct sparse_trial *trial, const struct sparse_rank *self)
@@ -277,7 +277,9 @@ static uint64_t words_of(const struct sparse_trial *trial, const struct sparse_r
 
 static void remember(struct sparse_trial *trial)
 {
-    for (int rank = 0; rank < trial->team->size && trial->step < SPARSE_STEPS; rank++) {
+    if (trial->step >= SPARSE_STEPS)
+        return;
+    for (int rank = 0; rank < trial->team->size; rank++) {
         if (!team_has(trial->team, rank))
             continue;
         trial->trace[trial->step].hash[rank] = hash_of(trial, &trial->ranks[rank]);

@@ -66,7 +66,7 @@ static bool has_shape(const struct sparse_session *session, const struct sparse_
 void sparse_case(struct sparse_session *session, const struct sparse_plan *plan, int steps)
 {
     char text[256];
-    struct sparse_bytes trace[SPARSE_STEPS], twin[SPARSE_STEPS];
+    struct sparse_seen trace[SPARSE_STEPS], twin[SPARSE_STEPS];
     struct sparse_plan seeded = *plan;
     seeded.seed = session->seed++;
     if (!has_shape(session, plan) || (session->team.apart && !usable(&session->team)))
@@ -152,7 +152,7 @@ static void again(struct sparse_session *session)
     for (int i = 0; i < VARIANTS; i++) {
         if (!taken(session, (size_t)i))
             continue;
-        struct sparse_bytes trace[STEPS], other[STEPS];
+        struct sparse_seen trace[STEPS], other[STEPS];
         struct sparse_plan plan = variants[i];
         plan.count = 513;
         plan.k = 36;
@@ -346,9 +346,19 @@ static void run_session(struct sparse_session *session, bool ready)
 {
     const uint64_t before = sparse_judged();
     const double start = check_now_ms();
-    for (size_t i = 0; ready && i < sizeof parts / sizeof *parts; i++)
-        if (wanted(session, &parts[i]))
-            parts[i].run(session);
+    int made = 0;
+    for (size_t i = 0; ready && i < sizeof parts / sizeof *parts; i++) {
+        if (!wanted(session, &parts[i]))
+            continue;
+        parts[i].run(session);
+        made++;
+    }
+    if (ready && session->team.apart) { /* cases are left out once it has ended */
+        check_begin("%s, rank %d of %d: the end", session->team.backend, session->team.own,
+                    session->team.size);
+        CHECK_MSG(made > 0 && usable(&session->team), "%d parts were made", made);
+        check_end();
+    }
     if (ready) {
         team_destroy(&session->team);
         if (session->has_twin)

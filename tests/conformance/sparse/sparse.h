@@ -99,7 +99,7 @@ struct sparse_barrier;
 
 /* Of a step, for each rank that is here: a hash of its result, its residual and which calls it has
  * counted; and the words that it has sent and received. */
-struct sparse_bytes {
+struct sparse_seen {
     uint64_t hash[TEAM_MAX], words[TEAM_MAX];
 };
 
@@ -112,8 +112,8 @@ struct sparse_trial {
     _Atomic bool stop;
     uint64_t step; /* steps made since creation */
     int todo;
-    bool poisoned;                           /* this step, an acc or the result is not finite */
-    struct sparse_bytes trace[SPARSE_STEPS]; /* after each step */
+    bool poisoned;                          /* this step, an acc or the result is not finite */
+    struct sparse_seen trace[SPARSE_STEPS]; /* after each step */
 };
 
 /* Create the states. False if that failed. */
@@ -128,14 +128,14 @@ bool sparse_trial_reset(struct sparse_trial *trial);
 void sparse_trial_close(struct sparse_trial *trial);
 /* All of it: a case of its own. The trace is returned in `trace` if that is not NULL. */
 bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps,
-                  struct sparse_bytes *trace);
+                  struct sparse_seen *trace);
 /* Check that the first `steps` of two traces are the same, as to the ranks that are here. `other`: what
  * the second is of. */
-bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace,
-                       const struct sparse_bytes *twin, int steps, const char *other);
+bool sparse_same_bytes(const struct team *team, const struct sparse_seen *trace,
+                       const struct sparse_seen *twin, int steps, const char *other);
 /* The same of the words, which a state that was imported may choose anew. */
-void sparse_same_words(const struct team *team, const struct sparse_bytes *trace,
-                       const struct sparse_bytes *twin, int steps);
+void sparse_same_words(const struct team *team, const struct sparse_seen *trace,
+                       const struct sparse_seen *twin, int steps);
 
 /* Is the gradient acc and residual? With momentum in place it is the velocity. */
 bool sparse_in_place(const struct sparse_plan *plan);
@@ -176,7 +176,7 @@ enum sparse_depth { SPARSE_WHOLE, SPARSE_QUICK, SPARSE_LIGHT };
 /* SPARSE_QUICK if the environment has TRIB_TEST_QUICK, else SPARSE_WHOLE. */
 enum sparse_depth sparse_depth(void);
 
-/* What a suite runs on. With a twin, another backend's team of as many ranks, every trial is made
+/* What a suite runs on. With a twin, another team of as many ranks, every trial is made
  * on both, and the bytes of all results and residuals must be the same. */
 struct sparse_session {
     struct team team, twin;

@@ -6,10 +6,10 @@
 
 /* Under the thread sanitizer, where ranks that wait for each other take far longer, the long runs alone. */
 #ifdef __SANITIZE_THREAD__
-enum { DEADLINE_MS = 500000 };
+enum { DEADLINE_MS = 250000 };
 static const enum sparse_depth depth = SPARSE_LIGHT;
 #else
-enum { DEADLINE_MS = 120000 };
+enum { DEADLINE_MS = 80000 };
 static const enum sparse_depth depth = SPARSE_QUICK;
 #endif
 

@@ -472,8 +472,8 @@ bool sparse_trial_reset(struct sparse_trial *trial)
     return !atomic_load(&trial->stop);
 }
 
-bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace,
-                       const struct sparse_bytes *twin, int steps, const char *other)
+bool sparse_same_bytes(const struct team *team, const struct sparse_seen *trace,
+                       const struct sparse_seen *twin, int steps, const char *other)
 {
     for (int step = 0; step < steps; step++)
         for (int rank = 0; rank < team->size; rank++)
@@ -484,8 +484,8 @@ bool sparse_same_bytes(const struct team *team, const struct sparse_bytes *trace
     return true;
 }
 
-void sparse_same_words(const struct team *team, const struct sparse_bytes *trace,
-                       const struct sparse_bytes *twin, int steps)
+void sparse_same_words(const struct team *team, const struct sparse_seen *trace,
+                       const struct sparse_seen *twin, int steps)
 {
     for (int step = 0; step < steps; step++)
         for (int rank = 0; rank < team->size; rank++)
@@ -497,7 +497,7 @@ void sparse_same_words(const struct team *team, const struct sparse_bytes *trace
 }
 
 bool sparse_trial(struct team *team, const struct sparse_plan *plan, int steps,
-                  struct sparse_bytes *trace)
+                  struct sparse_seen *trace)
 {
     struct sparse_trial *trial = need(1, sizeof *trial);
     bool good = sparse_trial_open(trial, team, plan) && sparse_trial_steps(trial, steps);
