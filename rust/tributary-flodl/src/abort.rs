@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tributary::AbortHandle;
 
+use crate::Error;
+
 /// Aborts a communicator, from any thread and at any time, also after the communicator is gone.
 ///
 /// An abort frees nothing under a running call, so it needs no lock around the calls, and no claim
@@ -20,8 +22,9 @@ impl NcclAbortHandle {
         NcclAbortHandle { handle, gone: AtomicBool::new(false) }
     }
 
-    /// Aborts the communicator; later aborts do nothing. Waits for nothing and never fails.
-    pub fn abort(&self) -> tributary::Result<()> {
+    /// Aborts the communicator; later aborts do nothing. Waits for nothing and never fails: the result
+    /// is there so that flodl's `handle.abort()?` goes on as it is.
+    pub fn abort(&self) -> Result<(), Error> {
         self.handle.abort("NcclAbortHandle::abort was called");
         Ok(())
     }

@@ -74,6 +74,12 @@
 //! pub type NcclRankComm = tributary_flodl::NcclRankComm<Flodl>;
 //! pub type NcclUniqueId = tributary_flodl::NcclUniqueId<Flodl>;
 //! pub use tributary_flodl::{NcclAbortHandle, ReduceOp, NCCL_UNIQUE_ID_BYTES};
+//!
+//! // As flodl's code calls it:
+//! fn stop(handle: &NcclAbortHandle) -> Result<(), TensorError> {
+//!     handle.abort()?;
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # What is as in flodl, and what is not
