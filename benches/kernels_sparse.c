@@ -166,6 +166,11 @@ static struct tri_accumulator in_place(struct timed *b)
         .buffer = {b->buffer[0], NULL}, .dtype = TRIB_F32, .decay = 1, .count = b->n};
 }
 
+static struct tri_signing signing(struct timed *b)
+{
+    return (struct tri_signing){.header = b->headers};
+}
+
 static void choose(struct timed *b, const struct tri_accumulator *acc, bool makes,
                    const struct tri_entries *out)
 {
@@ -173,7 +178,7 @@ static void choose(struct timed *b, const struct tri_accumulator *acc, bool make
                                             .k = b->k,
                                             .accumulate = makes,
                                             .clear = makes,
-                                            .signing = {.header = b->headers},
+                                            .signing = signing(b),
                                             .kth = b->numbers,
                                             .fallbacks = b->words + FALLBACKS};
     BENCH_OK(b->kernels->select(acc, &selection, out, b->scratch, b->stream));
@@ -219,11 +224,6 @@ static void select_in_place(struct timed *b, int run)
 {
     const struct tri_accumulator acc = in_place(b);
     choose(b, &acc, false, &b->lists[run & (LISTS - 1)]);
-}
-
-static struct tri_signing signing(struct timed *b)
-{
-    return (struct tri_signing){.header = b->headers};
 }
 
 static void accumulate(struct timed *b, int run)

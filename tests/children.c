@@ -120,3 +120,12 @@ bool children_check(const struct child_end *end, int index)
                                          : "a check failed";
     return CHECK_MSG(end->code == 0, "process %d: %s", index, why);
 }
+
+void children_run_all(int n, int deadline_ms, void (*body)(int index, int n, void *argument),
+                      void *argument)
+{
+    struct child_end ends[CHILDREN_MAX];
+    children_run(ends, n, deadline_ms, body, argument);
+    for (int i = 0; i < n; i++)
+        children_check(&ends[i], i);
+}

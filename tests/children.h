@@ -25,6 +25,9 @@ void children_run(struct child_end *out, int n, int deadline_ms,
                   void (*body)(int index, int n, void *argument), void *argument);
 /* Check that the child has ended well. Its own lines say what failed. */
 bool children_check(const struct child_end *end, int index);
+/* children_run, and check that all have ended well. */
+void children_run_all(int n, int deadline_ms, void (*body)(int index, int n, void *argument),
+                      void *argument);
 
 /* In children: count one more at `arrived`, in shared memory, and wait until there are n. It begins
  * at 0 and serves once. */

@@ -97,7 +97,8 @@ trib_status tri_run_make_velocity(struct tri_run *run);
 trib_status tri_run_accumulate(struct tri_run *run, struct tri_header *header);
 
 /* kernels->select as most algorithms call it: makes acc, writes the k largest of all of it to
- * `out`, signs `header`, and counts infinities and NaNs in it. out->count is the header's or the caller's. */
+ * `out`, signs `header`, and counts infinities and NaNs in it. out->count is the header's or the
+ * caller's. */
 trib_status tri_run_select(struct tri_run *run, struct tri_header *header,
                            const struct tri_entries *out, bool clear);
 

@@ -58,8 +58,5 @@ void hall_check_ids(int n)
 
 void hall_run(int n, void (*body)(int index, int n, void *argument), void *argument)
 {
-    struct child_end ends[HALL_RANKS];
-    children_run(ends, n, HALL_CASE_MS, body, argument);
-    for (int i = 0; i < n; i++)
-        (void)children_check(&ends[i], i);
+    children_run_all(n, HALL_CASE_MS, body, argument);
 }

@@ -77,7 +77,6 @@ static void check_run(const struct run *done)
 /* Runs n .. n + AT_ONCE - 1; returns how many of them had their fault. */
 static int walk(struct run *runs, enum injection_mode mode, int rank, long n)
 {
-    struct child_end ends[AT_ONCE * RANKS];
     int hits = 0;
     memset(runs, 0, AT_ONCE * sizeof *runs);
     for (int i = 0; i < AT_ONCE; i++) {
@@ -87,9 +86,7 @@ static int walk(struct run *runs, enum injection_mode mode, int rank, long n)
         runs[i].job.token = ((uint64_t)getpid() << 20) + (uint64_t)(n + i);
         memcpy(runs[i].job.host, "127.0.0.1", sizeof "127.0.0.1");
     }
-    children_run(ends, AT_ONCE * RANKS, BOUND_MS, meet, runs);
-    for (int i = 0; i < AT_ONCE * RANKS; i++)
-        (void)children_check(&ends[i], i);
+    children_run_all(AT_ONCE * RANKS, BOUND_MS, meet, runs);
     for (int i = 0; i < AT_ONCE; i++) {
         check_run(&runs[i]);
         hits += runs[i].hit;

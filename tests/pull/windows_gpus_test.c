@@ -250,10 +250,8 @@ static void run_team(int index, int n, void *argument)
 
 static void in_one_process(int size)
 {
-    struct child_end end;
     check_begin("%d GPUs of one process: sums on windows", size);
-    children_run(&end, 1, DEADLINE_MS, run_team, &size);
-    children_check(&end, 0);
+    children_run_all(1, DEADLINE_MS, run_team, &size);
     check_end();
 }
 

@@ -150,7 +150,6 @@ void run_case(const struct machine *machine, const char *what,
               void (*body)(int index, int n, void *argument), int size, int rounds, bool alone,
               bool captured)
 {
-    struct child_end ends[CHILDREN_MAX];
     struct shared *shared = children_share(sizeof *shared);
     shared->rounds = rounds;
     shared->alone = alone;
@@ -158,9 +157,7 @@ void run_case(const struct machine *machine, const char *what,
     shared->reach = machine->reach;
     check_begin("%d processes, %d rounds of %s%s%s", size, rounds, what,
                 captured ? ", replayed" : "", alone ? ", each sees its own GPU only" : "");
-    children_run(ends, size, DEADLINE_MS, body, shared);
-    for (int i = 0; i < size; i++)
-        children_check(&ends[i], i);
+    children_run_all(size, DEADLINE_MS, body, shared);
     check_end();
     children_unshare(shared, sizeof *shared);
 }

@@ -242,6 +242,14 @@ static void is_waited_for_without_a_mark(void)
     check_end();
 }
 
+/* A step for whose end, behind the gate, no stream waits. */
+static void step_apart(struct stepping *stepping)
+{
+    close_gate();
+    failing = 3 << 4;
+    step(stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R! S>R!");
+}
+
 /* A step of two that fail behind each other: the reducer's own stream waits for the first one's end
  * before it, or never, and then nothing is queued. */
 static void ends_apart(uint32_t later, bool ready, const char *expected, const char *what)
@@ -249,9 +257,7 @@ static void ends_apart(uint32_t later, bool ready, const char *expected, const c
     struct stepping stepping;
     check_begin("a step whose end no stream waits for, then %s", what);
     if (start(&stepping)) {
-        close_gate();
-        failing = 3 << 4;
-        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R! S>R!");
+        step_apart(&stepping);
         failing = later;
         for (size_t i = 0; ready && i < GRADIENTS; i++)
             CHECK_OK(trib_reducer_ready(stepping.reducer, i, other));
@@ -273,9 +279,7 @@ static void is_destroyed(void)
     struct stepping stepping;
     check_begin("a reducer whose last end no stream waits for is destroyed in a step");
     if (start(&stepping)) {
-        close_gate();
-        failing = 3 << 4;
-        step(&stepping, gradients, TRIB_ERR_CUDA, "T>R r T>R r R>S T>S s s S>R! S>R!");
+        step_apart(&stepping);
         CHECK_OK(trib_reducer_ready(stepping.reducer, 0, other));
         stepping.comm->close_timeout_ms = 50;
         failing = UINT32_MAX;

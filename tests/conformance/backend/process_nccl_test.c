@@ -177,10 +177,8 @@ int main(void)
     }
     for (int size = gpus; size <= SHARED || size == gpus; size++) {
         struct run with = {size, gpus};
-        struct child_end end;
         check_begin("nccl, %d processes, %d GPUs", size, gpus);
-        children_run(&end, 1, RUN_MS, run, &with);
-        children_check(&end, 0);
+        children_run_all(1, RUN_MS, run, &with);
         check_end();
     }
     return check_finish("process_nccl_test");

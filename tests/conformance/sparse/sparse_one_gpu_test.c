@@ -28,16 +28,13 @@ static void run_rank(int own, int size, void *argument)
 
 static void run(struct job *job, int size)
 {
-    struct child_end ends[CHILDREN_MAX];
     if (size < 1 || size > SIZE_MAX_HERE) {
         check_skip("%d processes: 1 to %d can be had", size, SIZE_MAX_HERE);
         return;
     }
     memset(job, 0, sizeof *job);
     check_begin("%d processes on one GPU", size);
-    children_run(ends, size, DEADLINE_MS, run_rank, job);
-    for (int rank = 0; rank < size; rank++)
-        children_check(&ends[rank], rank);
+    children_run_all(size, DEADLINE_MS, run_rank, job);
     check_end();
 }
 
