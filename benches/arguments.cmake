@@ -27,6 +27,8 @@ refused("--momentum 0.5,0.9: expected" trib_sparse --backend host --momentum 0.5
 refused("--count 0: expected numbers" trib_sparse --backend host --count 0)
 refused("--count 1M,: expected numbers" trib_sparse --backend host --count 1M,)
 refused("--ranks two: expected an integer" trib_sparse --backend host --ranks two)
+refused("--eager --graph: one of them" trib_sparse --backend host --eager --graph)
+refused("--graph: no graph captures streams of host" trib_sparse --backend host --graph)
 refused("topka: every argument has a name" trib_sparse --backend host topka)
 refused("No such file" trib_sparse --backend host --csv no/such/folder.csv)
 refused("\"foo\" is none of allreduce, broadcast" trib_sweep --backend host --collective foo)

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "benches/graph.h"
@@ -26,6 +27,15 @@ const char *bench_way_name(enum bench_way way)
 {
     static const char *const names[] = {"each", "eager", "graph"};
     return names[way];
+}
+
+void bench_need_graphs(const struct bench *bench)
+{
+    if (bench->graphs != NULL)
+        return;
+    fprintf(stderr, "--graph: no graph captures streams of %s; those of nccl CUDA graphs do\n",
+            bench->backend);
+    exit(EXIT_FAILURE);
 }
 
 static void open_bursts(struct bursts *b)

@@ -17,6 +17,9 @@ enum bench_way {
 
 const char *bench_way_name(enum bench_way way);
 
+/* Says so and exits if nothing captures the streams of this backend. */
+void bench_need_graphs(const struct bench *bench);
+
 /* At most so many sides are compared. */
 enum { BENCH_SIDES = 3 };
 

@@ -32,7 +32,7 @@ struct timed {
     struct tri_cut *cut;
     uint32_t *histogram;
     struct tri_header *headers;
-    struct tri_counters *counters;
+    struct tri_counters *counters, *published;
     void *scratch, *from, *to; /* the last two: of copies */
 };
 
@@ -110,9 +110,9 @@ static void open_timed(struct timed *b, cudaStream_t stream, size_t n, double mo
     b->cut = device(sizeof *b->cut);
     b->histogram = device(TRI_CUT_DIGITS * 4);
     b->headers = device(LISTS * sizeof *b->headers);
-    MUST(cudaHostAlloc((void **)&b->counters, sizeof *b->counters,
+    b->counters = device(sizeof *b->counters);
+    MUST(cudaHostAlloc((void **)&b->published, sizeof *b->published,
                        cudaHostAllocPortable | cudaHostAllocMapped));
-    memset(b->counters, 0, sizeof *b->counters);
     b->scratch = device(b->kernels->scratch_bytes(n, (uint32_t)most, LISTS * most, TRIB_F32));
     fill_gradients(b);
 }
@@ -141,7 +141,8 @@ static void close_timed(struct timed *b)
     free_entries(&b->sum);
     free_entries(&b->kept);
     free_entries(&b->dropped);
-    MUST(cudaFreeHost(b->counters));
+    MUST(cudaFree(b->counters));
+    MUST(cudaFreeHost(b->published));
 }
 
 /* --------------------------------------------------------------------------------------- calls */
@@ -376,6 +377,7 @@ static void decide(struct timed *b, int run)
 static void decide_record(struct timed *b, int run)
 {
     const struct tri_record record = {.counters = b->counters,
+                                      .published = b->published,
                                       .result = {.dense = b->dense, .bytes = b->n * 4},
                                       .decision = b->words + DECISION,
                                       .outcome = b->words + OUTCOME,

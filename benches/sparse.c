@@ -3,7 +3,8 @@
  *
  * Gradients are bell-shaped random numbers, other ones on each rank and the same in every call, so
  * residuals grow and are sent as in training. In place, the gradient is added by nobody: before
- * each call, untimed, the accumulator, or with momentum the velocity, becomes the gradient again.
+ * each call, untimed, the accumulator, or with momentum the velocity, becomes the gradient again; so
+ * bursts (--graph, --eager) have no rows in place.
  * Before anything of a row is timed, one call is made and its result compared between the ranks, bit
  * for bit. */
 #include "benches/sparse.h"
@@ -15,6 +16,7 @@
 
 #include "benches/arguments.h"
 #include "benches/bench.h"
+#include "benches/burst.h"
 #include "benches/collective.h"
 
 /* Shared by all rows of one count. */
@@ -145,6 +147,21 @@ static void drop_sparse(const struct bench *bench, int rank, void *argument)
 
 /* ---------------------------------------------------------------------------------- the rows */
 
+enum { BURST_CALLS = 20 };
+
+/* Every body of a row has run before. */
+static struct bench_result time_row(const struct bench *bench, bench_body prepare, bench_body body,
+                                    struct row *row, const struct sparse_options *options)
+{
+    const struct bench_burst burst = {options->way, BURST_CALLS, options->warmup,
+                                      options->iterations};
+    struct bench_result result;
+    if (options->way == BENCH_EACH)
+        return bench_time_prepared(bench, prepare, body, row, options->warmup, options->iterations);
+    bench_time_bursts(bench, &burst, &body, 1, row, &result);
+    return result;
+}
+
 static void print_heading(FILE *csv)
 {
     printf("%-16s %-17s %10s %8s | %10s %10s %10s | %12s %12s %9s %9s\n", "algorithm", "mode",
@@ -197,8 +214,8 @@ static size_t measure_dense(const struct bench *bench, struct data *data, trib_d
                                               .count = data->count,
                                               .dtype = dtype,
                                               .op = TRIB_SUM};
-    const struct bench_result result =
-        bench_time(bench, run_dense, &row, options->warmup, options->iterations);
+    (void)bench_time(bench, run_dense, &row, 0, 1);
+    const struct bench_result result = time_row(bench, NULL, run_dense, &row, options);
     if (dtype == TRIB_F32)
         output->dense_us = result.device.median;
     /* As a ring does it, which the statistics of sparse calls take for granted too. */
@@ -243,8 +260,7 @@ static size_t measure(const struct bench *bench, struct row *row, bench_body bod
         before[rank] = (trib_sparse_statistics)TRIB_SPARSE_STATISTICS_INIT;
         BENCH_OK(trib_sparse_statistics_get(&before[rank], row->sparse[rank]));
     }
-    const struct bench_result result =
-        bench_time_prepared(bench, prepare, body, row, options->warmup, options->iterations);
+    const struct bench_result result = time_row(bench, prepare, body, row, options);
     BENCH_OK(trib_sparse_statistics_get(&after, row->sparse[0]));
     print_row(row, &result, moved_since(bench, row, before), after.fallbacks - before[0].fallbacks,
               wrong, output);
@@ -324,6 +340,8 @@ static bool is_wanted(const struct sparse_options *options, const struct mode *m
 {
     if (mode->momentum && options->momentum == 0)
         return false;
+    if (mode->in_place && options->way != BENCH_EACH)
+        return false;
     return mode->wire != 0 ? options->bf16 : mode->in_place ? options->in_place : options->separate;
 }
 
@@ -333,7 +351,8 @@ static size_t measure_density(const struct bench *bench, trib_comm *const *alone
 {
     size_t wrong = 0;
     for (int mode = 0; mode < MODES && options->select; mode++)
-        if (modes[mode].wire == 0 && (!modes[mode].momentum || options->momentum != 0))
+        if (modes[mode].wire == 0 && (!modes[mode].momentum || options->momentum != 0) &&
+            (!modes[mode].in_place || options->way == BENCH_EACH))
             wrong += measure_select(bench, alone, data, density, &modes[mode], options, output);
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
         const char *name = trib_sparse_algorithm_name(i);
@@ -365,6 +384,8 @@ int main(int argc, char **argv)
     size_t wrong = 0;
     output.csv = bench_file(options.csv);
     bench_open(&bench, options.backend, options.ranks, 0, 0);
+    if (options.way == BENCH_GRAPH)
+        bench_need_graphs(&bench);
     (void)bench_time(&bench, open_alone, &loner, 0, 1);
     bench_print_setting(&bench);
     print_heading(output.csv);

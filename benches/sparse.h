@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "benches/arguments.h"
+#include "benches/burst.h"
 
 struct sparse_options {
     const char *backend;    /* NULL: the best */
@@ -16,7 +17,8 @@ struct sparse_options {
     int ranks, iterations, warmup;
     bool separate, in_place, select, bf16; /* which rows */
     double momentum;                       /* of rows beside those without; 0: no such rows */
-    int per_host;                          /* ranks a host, for hier; 0: where they run */
+    enum bench_way way;
+    int per_host; /* ranks a host, for hier; 0: where they run */
     const char *csv;
 };
 

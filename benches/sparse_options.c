@@ -29,7 +29,10 @@ static void usage(const char *program)
         "                         the wire\n"
         "  -u, --momentum M       beside each row one with momentum M (0: none)\n"
         "  -H, --per-host N       hier: N ranks a host, in their order (0: the hosts they run on)\n"
-        "  -n, --iterations N     timed calls (50)\n"
+        "  -e, --eager            time bursts of 20 calls, not each call\n"
+        "  -g, --graph            time bursts that CUDA graphs captured (algorithms of fixed "
+        "size)\n"
+        "  -n, --iterations N     timed calls, or bursts (50)\n"
         "  -w, --warmup N         untimed calls (10)\n"
         "  -o, --csv FILE         write the rows as CSV too\n",
         program);
@@ -51,11 +54,21 @@ static void set_lists(struct sparse_options *options, const char *counts, const 
         bench_numbers("--density", densities, 1e-12, 1, options->densities, BENCH_MAX_LIST);
 }
 
+static void set_way(struct sparse_options *options, bool eager, bool graph)
+{
+    if (eager && graph) {
+        fprintf(stderr, "--eager --graph: one of them\n");
+        exit(EXIT_FAILURE);
+    }
+    options->way = eager ? BENCH_EAGER : graph ? BENCH_GRAPH : BENCH_EACH;
+}
+
 struct sparse_options sparse_options(int argc, char **argv)
 {
     struct sparse_options o = {.algorithms = "all", .iterations = 50, .warmup = 10};
     const char *counts = "1M,25557032,256M", *densities = "0.001,0.01,0.05", *mode = "all";
     const char *momentum = "0";
+    bool eager = false, graph = false;
     const struct bench_option table[] = {
         {"backend", 'B', BENCH_TEXT, &o.backend, 0, 0},
         {"ranks", 'r', BENCH_INTEGER, &o.ranks, 1, BENCH_MAX_RANKS},
@@ -65,6 +78,8 @@ struct sparse_options sparse_options(int argc, char **argv)
         {"mode", 'm', BENCH_TEXT, &mode, 0, 0},
         {"momentum", 'u', BENCH_TEXT, &momentum, 0, 0},
         {"per-host", 'H', BENCH_INTEGER, &o.per_host, 0, BENCH_MAX_RANKS},
+        {"eager", 'e', BENCH_SET, &eager, 0, 0},
+        {"graph", 'g', BENCH_SET, &graph, 0, 0},
         {"iterations", 'n', BENCH_INTEGER, &o.iterations, 1, INT_MAX},
         {"warmup", 'w', BENCH_INTEGER, &o.warmup, 0, INT_MAX},
         {"csv", 'o', BENCH_TEXT, &o.csv, 0, 0},
@@ -75,5 +90,6 @@ struct sparse_options sparse_options(int argc, char **argv)
     (void)bench_numbers("--momentum", momentum, 0, 0.999, &o.momentum, 1);
     bench_known("--algorithm", o.algorithms, trib_sparse_algorithm_name);
     set_modes(&o, mode);
+    set_way(&o, eager, graph);
     return o;
 }

@@ -126,11 +126,8 @@ static void refuse(const struct options *options, const struct bench *bench,
                 bench->ranks);
         exit(EXIT_FAILURE);
     }
-    if (options->graph && bench->graphs == NULL) {
-        fprintf(stderr, "--graph: no graph captures streams of %s; those of nccl CUDA graphs do\n",
-                bench->backend);
-        exit(EXIT_FAILURE);
-    }
+    if (options->graph)
+        bench_need_graphs(bench);
 }
 
 static void open_sweep(struct sweep *sweep)
