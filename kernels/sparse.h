@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "tributary.h"
 
@@ -160,21 +161,46 @@ struct tri_decide {
     uint32_t *overflow; /* the result overflows if it is not 0; = 0. NULL: it does not */
 };
 
-/* The counters that record writes for the host: pinned memory. `version` is odd during a write. */
+/* What the calls did. record keeps them in its own memory, where it adds, and writes a copy to pinned
+ * memory, which the host reads at any time. No fence orders the stores of the copy, for each would cost
+ * a call a trip over the bus: `check` says that all words are of one call. */
 struct tri_counters {
-    uint32_t version;
-    uint32_t outcome; /* of the last call */
-    uint64_t ended, applied_calls;
+    uint64_t outcome; /* of the last call */
+    uint64_t ended;
     uint64_t non_finite_calls; /* and those that overflowed */
-    uint64_t selected;         /* entries of this rank in the last call that was applied */
-    uint64_t applied;          /* of those, part of the result */
+    uint64_t applied_calls;
+    uint64_t selected; /* entries of this rank in the last call that was applied */
+    uint64_t applied;  /* of those, part of the result */
     uint64_t total_selected, total_applied;
     uint64_t words_sent, words_received; /* of entries, in 4 bytes; of those calls */
     uint64_t bytes_sent, bytes_received; /* headers, counts and histograms included */
     uint64_t fallbacks;                  /* of select's guesses */
     uint64_t exact_fallbacks;            /* of thresholds */
     double norm;                         /* of the residual, when last measured; -1: never */
+    uint64_t check;                      /* tri_counters_check */
 };
+enum { TRI_COUNTERS_WORDS = sizeof(struct tri_counters) / sizeof(uint64_t) };
+
+/* The bits of word + place without a pattern (the finalizer of MurmurHash3, Appleby 2011), so that
+ * words of two calls have the check of neither, but once in 2^64. */
+static inline uint64_t tri_counters_mixed(uint64_t word, uint64_t place)
+{
+    uint64_t x = word + (place + 1) * 0x9e3779b97f4a7c15u;
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 33;
+}
+
+static inline uint64_t tri_counters_check(const struct tri_counters *counters)
+{
+    uint64_t words[TRI_COUNTERS_WORDS], check = 0;
+    memcpy(words, counters, sizeof words);
+    for (uint64_t i = 0; i + 1 < TRI_COUNTERS_WORDS; i++)
+        check ^= tri_counters_mixed(words[i], i);
+    return check;
+}
 
 /* What becomes 0 if a call is not applied: its result. Each may be NULL; `dense` is aligned to its
  * elements. */
@@ -185,7 +211,8 @@ struct tri_clearing {
 };
 
 struct tri_record {
-    struct tri_counters *counters;
+    struct tri_counters *counters;  /* on the device */
+    struct tri_counters *published; /* pinned memory */
     struct tri_clearing result;
     const uint32_t *decision, *outcome;
     const uint32_t *selected, *applied, *fallbacks; /* on the device; fallbacks: so far */
@@ -366,8 +393,8 @@ struct tri_sparse_kernels {
                                 trib_stream stream);
 
     /* record: add the call to the counters: every field if *decision, otherwise outcome, ended and
-     * non_finite_calls. And clear_result of `result`. The host may see the counters first: it reads
-     * the result behind the stream. */
+     * non_finite_calls; and publish them. And clear_result of `result`. The host may see the counters
+     * first: it reads the result behind the stream. */
     trib_status (*record)(const struct tri_record *record, trib_stream stream);
 
     /* ---- chunk-wise */

@@ -122,6 +122,7 @@ static trib_status finish(struct tri_run *run, const struct trib_sparse *sparse)
     const bool measures = every != 0 && (run->step + 1) % every == 0;
     const struct tri_record record = {
         .counters = sparse->counters,
+        .published = sparse->published,
         .result = result_of(run),
         .decision = run->scalars.decision,
         .outcome = run->scalars.outcome,

@@ -89,7 +89,10 @@ static size_t velocity_bytes(const struct tri_sparse_params *params)
     return buffer_bytes(params, tri_sparse_keeps_velocity(params));
 }
 
-/* The block that no change of k replaces: scalars, two residuals, two velocities. */
+_Static_assert(sizeof(struct tri_sparse_scalars) + sizeof(struct tri_counters) <= ALIGN,
+               "scalars and counters share a line");
+
+/* The block that no change of k replaces: scalars and counters, two residuals, two velocities. */
 static size_t fixed_bytes(const struct tri_sparse_params *params)
 {
     return ALIGN + 2 * residual_bytes(params) + 2 * velocity_bytes(params);
@@ -317,9 +320,9 @@ static trib_status allocate(struct trib_sparse *sparse)
     TRI_TRY(measure(&sparse->needs, sparse->backend, sparse->algorithm, params));
     TRI_TRY(tri_workspace_add(memory, fixed_bytes(params)));
     char *fixed = memory->blocks->data;
-    sparse->counters = memory->pinned;
-    sparse->counters->norm = -1;
+    sparse->published = memory->pinned;
     sparse->scalars = (struct tri_sparse_scalars *)(void *)fixed;
+    sparse->counters = (struct tri_counters *)(void *)(fixed + ALIGN - sizeof *sparse->counters);
     for (size_t i = 0; i < 2 && !params->in_place; i++)
         sparse->residual[i] = fixed + ALIGN + i * residual_bytes(params);
     for (size_t i = 0; i < 2 && tri_sparse_keeps_velocity(params); i++)
@@ -343,6 +346,15 @@ static trib_status clear(struct trib_sparse *sparse, trib_stream stream)
     return sparse->backend->device->stream_wait(sparse->device, stream);
 }
 
+/* No call has ended. */
+static trib_status start_counters(const struct trib_sparse *sparse, trib_stream stream)
+{
+    struct tri_counters none = {.outcome = TRI_OUTCOME_NONE, .norm = -1};
+    none.check = tri_counters_check(&none);
+    *sparse->published = none;
+    return copy(sparse, sparse->counters, &none, sizeof none, stream);
+}
+
 /* Allocate everything on this rank, before the handshake. */
 static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
                            const struct tri_sparse_settings *settings,
@@ -363,6 +375,7 @@ static trib_status prepare(struct trib_sparse **out, struct trib_comm *comm,
     sparse->algorithm = choice->algorithm;
     (void)snprintf(sparse->reason, sizeof sparse->reason, "%s", choice->reason);
     TRI_TRY(allocate(sparse));
+    TRI_TRY(start_counters(sparse, stream));
     return clear(sparse, stream);
 }
 

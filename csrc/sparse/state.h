@@ -47,9 +47,9 @@ struct trib_sparse {
     void *velocity[2]; /* NULL without momentum, and in place */
     struct tri_sparse_scalars *scalars;
     void *arena, *scratch;
-    struct tri_symmetric *near; /* NULL: none */
-    struct tri_counters *counters;
-    _Alignas(16) unsigned char own[]; /* the algorithm's; large enough for any */
+    struct tri_symmetric *near;                /* NULL: none */
+    struct tri_counters *counters, *published; /* record's, on the device and for the host */
+    _Alignas(16) unsigned char own[];          /* the algorithm's; large enough for any */
 };
 
 /* The functions of the header of the same name; pointers that must not be NULL are not NULL, except

@@ -8,31 +8,27 @@
 
 enum { TIMEOUT_MS = 1000 };
 
-/* A consistent copy of the counters. The writer makes `version` odd, writes, and makes it even
- * again; a copy is good if `version` was even, and equal before and after. It is read in atomic
- * parts because the writer may be writing, which takes it a moment. A device lost at that moment
- * never finishes; then this returns what there is. */
-static struct tri_counters read_counters(const struct tri_counters *counters)
+/* The published counters of one call. They are read in atomic parts because record may be writing,
+ * which takes it a moment, and again until the check is theirs. A device lost at that moment never
+ * finishes; then this returns what there is. */
+static struct tri_counters read_counters(const struct tri_counters *published)
 {
-    enum { PARTS = sizeof *counters / sizeof(uint32_t) };
-    const uint32_t *from = (const uint32_t *)(const void *)counters;
+    const uint64_t *from = (const uint64_t *)(const void *)published;
     const uint64_t deadline = tri_deadline_ns(TIMEOUT_MS);
-    uint32_t parts[PARTS], before, after;
+    uint64_t words[TRI_COUNTERS_WORDS];
     struct tri_counters copy;
     do {
-        before = __atomic_load_n(&counters->version, __ATOMIC_ACQUIRE);
-        for (size_t i = 0; i < PARTS; i++)
-            parts[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE); /* none after `after` */
-        after = __atomic_load_n(&counters->version, __ATOMIC_RELAXED);
-    } while ((before != after || before % 2 != 0) && tri_now_ns() < deadline);
-    memcpy(&copy, parts, sizeof copy);
+        for (size_t i = 0; i < TRI_COUNTERS_WORDS; i++)
+            words[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+        memcpy(&copy, words, sizeof copy);
+    } while (tri_counters_check(&copy) != copy.check && tri_now_ns() < deadline);
     return copy;
 }
 
 trib_status tri_sparse_status(struct trib_sparse *sparse)
 {
     TRI_TRY(tri_comm_status(sparse->comm));
-    switch (read_counters(sparse->counters).outcome) {
+    switch (read_counters(sparse->published).outcome) {
     case TRI_OUTCOME_NON_FINITE:
         return tri_fail_call(sparse->comm, TRI_SPARSE_STATUS, TRIB_ERR_NON_FINITE,
                              "a rank's gradient or residual held an infinity or a NaN in the last "
@@ -58,7 +54,7 @@ trib_status tri_sparse_status(struct trib_sparse *sparse)
 
 void tri_sparse_statistics(trib_sparse_statistics *out, const struct trib_sparse *sparse)
 {
-    const struct tri_counters counters = read_counters(sparse->counters);
+    const struct tri_counters counters = read_counters(sparse->published);
     const struct tri_algorithm *algorithm = sparse->algorithm;
     *out = (trib_sparse_statistics){
         .size = out->size,

@@ -1,34 +1,31 @@
 /* record: what a call did, for the host to read; the result of one that is not applied is 0. */
 #include "kernels/cpu/sparse_cpu.h"
 
-/* The counters have one writer, this stream, and readers at any time in other threads: every
- * field is stored by itself, after the odd version (release), and a reader that has seen an odd
- * or a changed version reads again. */
-static void put(uint64_t *field, uint64_t value)
+static void add_applied(struct tri_counters *counters, const struct tri_record *record)
 {
-    __atomic_store_n(field, value, __ATOMIC_RELEASE);
-}
-
-static void add(uint64_t *field, uint64_t value)
-{
-    put(field, *field + value);
-}
-
-static void record_applied(struct tri_counters *counters, const struct tri_record *record)
-{
-    put(&counters->selected, *record->selected);
-    put(&counters->applied, *record->applied);
-    add(&counters->applied_calls, 1);
-    add(&counters->total_selected, *record->selected);
-    add(&counters->total_applied, *record->applied);
-    add(&counters->words_sent, record->words_sent);
-    add(&counters->words_received, record->words_received);
-    add(&counters->bytes_sent, record->bytes_sent);
-    add(&counters->bytes_received, record->bytes_received);
-    put(&counters->fallbacks, *record->fallbacks);
-    add(&counters->exact_fallbacks, record->exact_fallbacks);
+    counters->applied_calls++;
+    counters->selected = *record->selected;
+    counters->applied = *record->applied;
+    counters->total_selected += *record->selected;
+    counters->total_applied += *record->applied;
+    counters->words_sent += record->words_sent;
+    counters->words_received += record->words_received;
+    counters->bytes_sent += record->bytes_sent;
+    counters->bytes_received += record->bytes_received;
+    counters->fallbacks = *record->fallbacks;
+    counters->exact_fallbacks += record->exact_fallbacks;
     if (record->norm != NULL)
-        __atomic_store(&counters->norm, (double[]){*record->norm}, __ATOMIC_RELEASE);
+        counters->norm = *record->norm;
+}
+
+/* Other threads read at any time, in any order: word by word, and then they compare the check. */
+static void publish(struct tri_counters *published, const struct tri_counters *counters)
+{
+    uint64_t words[TRI_COUNTERS_WORDS];
+    uint64_t *to = (uint64_t *)(void *)published;
+    memcpy(words, counters, sizeof words);
+    for (size_t i = 0; i < TRI_COUNTERS_WORDS; i++)
+        __atomic_store_n(&to[i], words[i], __ATOMIC_RELAXED);
 }
 
 trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream stream)
@@ -36,13 +33,13 @@ trib_status tri_cpu_sparse_record(const struct tri_record *record, trib_stream s
     struct tri_counters *counters = record->counters;
     const trib_status status =
         tri_cpu_sparse_clear_result(&record->result, record->decision, stream);
-    __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&counters->outcome, *record->outcome, __ATOMIC_RELEASE);
-    add(&counters->ended, 1);
-    add(&counters->non_finite_calls,
-        *record->outcome == TRI_OUTCOME_NON_FINITE || *record->outcome == TRI_OUTCOME_OVERFLOW);
+    counters->outcome = *record->outcome;
+    counters->ended++;
+    counters->non_finite_calls +=
+        *record->outcome == TRI_OUTCOME_NON_FINITE || *record->outcome == TRI_OUTCOME_OVERFLOW;
     if (*record->decision != 0)
-        record_applied(counters, record);
-    __atomic_store_n(&counters->version, counters->version + 1, __ATOMIC_RELEASE);
+        add_applied(counters, record);
+    counters->check = tri_counters_check(counters);
+    publish(record->published, counters);
     return status;
 }

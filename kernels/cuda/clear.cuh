@@ -28,7 +28,7 @@ __device__ inline void clear(const tri_clearing &result)
 // Few, for there is next to never anything to do.
 inline uint32_t blocks_to_clear(const tri_clearing &result)
 {
-    return blocks_for(result.dense == nullptr ? 0 : result.bytes, kThreads * 64, kMaxBlocks / 4);
+    return blocks_for(result.dense == nullptr ? 0 : result.bytes, kThreads * 64, kMaxBlocks / 8);
 }
 
 } // namespace

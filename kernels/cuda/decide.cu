@@ -22,6 +22,8 @@ struct Packets {
 __global__ void __launch_bounds__(kReaders + kWarp)
     decide(const tri_decide job, const Packets packets)
 {
+    wait_for_previous();
+    let_next_start();
     bool aborted = false, differs = false, anew = false, nonfinite = false;
     if (threadIdx.x == kReaders)
         aborted = load_acquire(job.abort_flag) != 0;
@@ -70,5 +72,5 @@ trib_status tri_cuda_sparse_decide(const struct tri_decide *job, trib_stream str
     for (int32_t r = 0; r < job->n && job->packets != nullptr; r++)
         packets.of[r] = job->packets[r];
     void *arguments[] = {&parameters, &packets};
-    return launch_kernel<decide>(1, kReaders + kWarp, arguments, stream);
+    return launch_next_kernel<decide>(1, kReaders + kWarp, arguments, stream);
 }

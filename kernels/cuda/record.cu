@@ -4,95 +4,110 @@
 
 namespace {
 
-// One of the 64-bit counters: what is added to it, or its new value. `word` on the device, or
-// `value`.
+// A word of the counters: what is added to it, or its new value: `word` on the device, or `value`.
 struct Change {
-    uint64_t *field;
     const uint32_t *word;
     uint64_t value;
     bool adds;
 };
 
-// The field that lane `lane` changes; of a call that is not applied, lanes 0 and 1 alone change
-// theirs. Nothing is read here, because the lanes diverge.
+constexpr uint32_t kWords = TRI_COUNTERS_WORDS;
+static_assert(kWords <= kWarp, "a lane a word");
+
+#define WORD(field) (offsetof(tri_counters, field) / sizeof(uint64_t))
+
+// Of a call that is not applied, the first three words alone change.
+constexpr uint32_t kAlways = WORD(applied_calls);
+
+// Nothing is read here, because the lanes diverge.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)
 {
-    tri_counters *counters = job.counters;
     switch (lane) {
-    case 0:
-        return {&counters->ended, nullptr, 1, true};
-    case 1:
-        return {&counters->non_finite_calls, job.outcome, 0, true};
-    case 2:
-        return {&counters->applied_calls, nullptr, 1, true};
-    case 3:
-        return {&counters->selected, job.selected, 0, false};
-    case 4:
-        return {&counters->applied, job.applied, 0, false};
-    case 5:
-        return {&counters->total_selected, job.selected, 0, true};
-    case 6:
-        return {&counters->total_applied, job.applied, 0, true};
-    case 7:
-        return {&counters->words_sent, nullptr, job.words_sent, true};
-    case 8:
-        return {&counters->words_received, nullptr, job.words_received, true};
-    case 9:
-        return {&counters->bytes_sent, nullptr, job.bytes_sent, true};
-    case 10:
-        return {&counters->bytes_received, nullptr, job.bytes_received, true};
-    case 11:
-        return {&counters->fallbacks, job.fallbacks, 0, false};
-    case 12:
-        return {&counters->exact_fallbacks, nullptr, job.exact_fallbacks, true};
-    default:
-        return {nullptr, nullptr, 0, false};
+    case WORD(outcome):
+        return {job.outcome, 0, false};
+    case WORD(ended):
+    case WORD(applied_calls):
+        return {nullptr, 1, true};
+    case WORD(non_finite_calls):
+        return {job.outcome, 0, true};
+    case WORD(selected):
+        return {job.selected, 0, false};
+    case WORD(applied):
+        return {job.applied, 0, false};
+    case WORD(total_selected):
+        return {job.selected, 0, true};
+    case WORD(total_applied):
+        return {job.applied, 0, true};
+    case WORD(words_sent):
+        return {nullptr, job.words_sent, true};
+    case WORD(words_received):
+        return {nullptr, job.words_received, true};
+    case WORD(bytes_sent):
+        return {nullptr, job.bytes_sent, true};
+    case WORD(bytes_received):
+        return {nullptr, job.bytes_received, true};
+    case WORD(fallbacks):
+        return {job.fallbacks, 0, false};
+    case WORD(exact_fallbacks):
+        return {nullptr, job.exact_fallbacks, true};
+    default: // the norm, and the check
+        return {nullptr, 0, true};
     }
 }
 
-// Orders what this warp wrote before what it writes next, for the host too.
-__device__ inline void order_writes()
+// As tri_counters_mixed.
+__device__ inline uint64_t mixed(uint64_t word, uint64_t place)
 {
-    asm volatile("fence.acq_rel.sys;" : : : "memory");
-    __syncwarp();
+    uint64_t x = word + (place + 1) * 0x9e3779b97f4a7c15u;
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 33;
 }
 
-// One warp, one field per lane; the last lane has the norm. The counters lie in the host's memory,
-// a long way off: all is read at once, then the version becomes odd, the fields follow, and the
-// version becomes even. This stream is the only writer.
+// The check, in all lanes. All lanes take part.
+__device__ inline uint64_t check_of(uint64_t word, uint32_t lane)
+{
+    uint64_t check = lane < WORD(check) ? mixed(word, lane) : 0;
+#pragma unroll
+    for (uint32_t d = kWarp / 2; d > 0; d /= 2)
+        check ^= __shfl_xor_sync(kAllLanes, check, d);
+    return check;
+}
+
+// One warp, one word per lane. This stream is the only writer.
 __device__ inline void add_call(const tri_record &job)
 {
-    constexpr uint32_t kNormLane = kWarp - 1;
     const uint32_t lane = threadIdx.x;
     const Change change = change_of(job, lane);
-    volatile uint64_t *field = change.field;
-    volatile uint32_t *version_word = &job.counters->version,
-                      *outcome_word = &job.counters->outcome;
-    const bool measured = lane == kNormLane && job.norm != nullptr;
+    uint64_t *const words = reinterpret_cast<uint64_t *>(job.counters);
+    const bool measured = lane == WORD(norm) && job.norm != nullptr;
     // All of these before the first is used.
-    const uint64_t old = change.adds ? *field : 0;
-    const uint32_t version = lane == 0 ? *version_word : 0;
+    const uint64_t old = lane < kWords ? words[lane] : 0;
     const uint32_t word = change.word != nullptr ? *change.word : 0;
     const double norm = measured ? *job.norm : 0;
-    const uint32_t decision = *job.decision, outcome = *job.outcome;
-    const uint32_t own =
-        lane == 1 ? word == TRI_OUTCOME_NON_FINITE || word == TRI_OUTCOME_OVERFLOW : word;
-    if (lane == 0)
-        *version_word = version + 1;
-    order_writes();
-    if (lane < 2 || (field != nullptr && decision != 0))
-        *field = old + own + change.value;
-    if (measured && decision != 0)
-        *static_cast<volatile double *>(&job.counters->norm) = norm;
-    if (lane == 0)
-        *outcome_word = outcome;
-    order_writes();
-    if (lane == 0)
-        *version_word = version + 2;
+    const uint32_t decision = *job.decision;
+    const uint32_t own = lane == WORD(non_finite_calls)
+                             ? word == TRI_OUTCOME_NON_FINITE || word == TRI_OUTCOME_OVERFLOW
+                             : word;
+    uint64_t value = old;
+    if (lane < kAlways || decision != 0)
+        value = measured ? static_cast<uint64_t>(__double_as_longlong(norm))
+                         : (change.adds ? old : 0) + own + change.value;
+    const uint64_t check = check_of(value, lane);
+    if (lane >= kWords)
+        return;
+    value = lane == WORD(check) ? check : value;
+    words[lane] = value;
+    reinterpret_cast<volatile uint64_t *>(job.published)[lane] = value;
 }
+
+#undef WORD
 
 __global__ void __launch_bounds__(kThreads) record(const tri_record job)
 {
+    wait_for_previous();
     if (blockIdx.x == 0 && threadIdx.x < kWarp)
         add_call(job);
     if (*job.decision == 0)
@@ -103,5 +118,5 @@ __global__ void __launch_bounds__(kThreads) record(const tri_record job)
 
 trib_status tri_cuda_sparse_record(const struct tri_record *job, trib_stream stream)
 {
-    return launch_job<record>(blocks_to_clear(job->result), kThreads, *job, stream);
+    return launch_next<record>(blocks_to_clear(job->result), kThreads, *job, stream);
 }

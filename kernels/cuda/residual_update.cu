@@ -66,6 +66,7 @@ __device__ inline void update_batch(T *residual, const UpdateJob &job, const Bat
 template <typename T>
 __global__ void __launch_bounds__(kThreads) update_all(const UpdateJob job)
 {
+    let_next_start();
     const uint32_t n = *job.decision == 0 ? 0 : count_of(job.entries);
     if (job.matched != nullptr && blockIdx.x == 0 && threadIdx.x == 0)
         *job.matched = n;

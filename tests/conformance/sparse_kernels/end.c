@@ -289,7 +289,7 @@ static void updates(struct sparse_rig *rig)
 
 struct recording {
     struct sparse_clearing result;
-    size_t counters, outcome, selected, applied, fallbacks, norm;
+    size_t counters, published, outcome, selected, applied, fallbacks, norm;
     uint64_t traffic[4];
     uint32_t exact_fallbacks;
 };
@@ -300,6 +300,7 @@ static trib_status queue_record(const struct sparse_target *target, const void *
     unsigned char *memory = target->memory;
     struct tri_record record = {
         .counters = sparse_at(memory, r->counters),
+        .published = sparse_at(memory, r->published),
         .result = sparse_clearing(&r->result, memory),
         .decision = sparse_at(memory, r->result.decision),
         .outcome = sparse_at(memory, r->outcome),
@@ -324,7 +325,6 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
     const unsigned char *image = rig->arena.image;
     struct tri_counters counters;
     memcpy(&counters, image + r->counters, sizeof counters);
-    counters.version += 2;
     counters.outcome = sparse_word_get(image, r->outcome);
     counters.ended++;
     counters.non_finite_calls +=
@@ -345,7 +345,9 @@ static void expect_record(struct sparse_rig *rig, const void *argument)
         if (r->norm != SPARSE_NONE)
             memcpy(&counters.norm, image + r->norm, sizeof counters.norm);
     }
+    counters.check = tri_counters_check(&counters);
     memcpy(rig->arena.image + r->counters, &counters, sizeof counters);
+    memcpy(rig->arena.image + r->published, &counters, sizeof counters);
 }
 
 /* Several calls in a row on the same counters. */
@@ -356,6 +358,7 @@ static void record_case(struct sparse_rig *rig, bool has_norm, size_t bytes, siz
                 has_norm ? ", with a norm" : "", bytes, shift == SPARSE_NONE ? 0 : shift);
     arena_reset(&rig->arena);
     r.counters = arena_place(&rig->arena, sizeof(struct tri_counters), 0);
+    r.published = arena_place(&rig->arena, sizeof(struct tri_counters), 0);
     memset(rig->arena.image + r.counters, 0, sizeof(struct tri_counters));
     kernels_put(rig->arena.image + r.counters + offsetof(struct tri_counters, norm), TRIB_F64, -1);
     r.result = sparse_place_clearing(rig, bytes, shift, 0);
