@@ -340,7 +340,8 @@ trib_status run(const ChunkSelect &job, trib_stream stream)
     if (job.chunks == 0)
         return TRIB_OK;
     if constexpr (sizeof(T) == 4)
-        if (job.out.k != 0 && job.out.k <= kWarpK && job.out.chunk <= 32 * kWarp * kFour)
+        if (!(Has<G>::kGradient && job.chunks <= multiprocessors() * kWarpsTogether) &&
+            job.out.k != 0 && job.out.k <= kWarpK && job.out.chunk <= 32 * kWarp * kFour)
             return job.out.chunk <= 4 * kWarp * kFour    ? launch_warps<T, G, 4>(job, stream)
                    : job.out.chunk <= 16 * kWarp * kFour ? launch_warps<T, G, 16>(job, stream)
                                                          : launch_warps<T, G, 32>(job, stream);

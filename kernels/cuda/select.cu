@@ -20,7 +20,7 @@ size_t lay_out(Select &job, void *scratch, uint64_t count, uint32_t k, trib_dtyp
     };
     job.capacity = room_of(count, k);
     job.control = static_cast<Control *>(take(sizeof(Control)));
-    job.guesses = static_cast<uint64_t *>(take(kGuessBlocks * sizeof(uint64_t)));
+    job.guesses = static_cast<uint64_t *>(take(kMostGuesses * sizeof(uint64_t)));
     job.parts = static_cast<Counts *>(take(kMaxFinishBlocks * kFinishWarps * sizeof(Counts)));
     job.inside_capacity = job.capacity < kMostInside ? job.capacity : kMostInside;
     job.inside = take(job.inside_capacity * element);
@@ -37,19 +37,20 @@ trib_status run(Select job, trib_stream stream)
     constexpr uint32_t kTileSize = kSteps<T, G> * kWarp * kFour;
     const uint32_t processors = multiprocessors();
     const uint32_t finishers =
-        blocks_for(job.count, kFinishThreads * 64,
-                   processors < kMaxFinishBlocks ? processors : kMaxFinishBlocks);
+        job.few ? blocks_for(job.count, kFewSpan, kFewBlocks)
+                : blocks_for(job.count, kFinishThreads * 64,
+                             processors < kMaxFinishBlocks ? processors : kMaxFinishBlocks);
     job.tiles = tiles_of(job.count, kTileSize);
     while (job.tiles != 0 && (job.tiles - 1) >> job.group_bits >= kGroups)
         job.group_bits++;
     constexpr uint32_t kWarps = kPartitionThreads<T, G> / kWarp;
-    const uint32_t blocks = blocks_for(job.tiles, kWarps, processors);
+    const uint32_t blocks = blocks_for(job.tiles, 1, processors);
     // With a velocity a tile takes so long that an addition for each costs nothing.
     job.chunk = Has<G>::kVelocity ? 0 : chunk_of(job.count, job.capacity, blocks * kWarps);
-    trib_status status = launch_job<select_guess<T, G>>(kGuessBlocks, kGuessThreads, job, stream);
+    trib_status status = launch_job<select_guess<T, G>>(job.guessers, kGuessThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_next<select_partition<T, G>>(blocks, kPartitionThreads<T, G>, job, stream);
-    if (status == TRIB_OK)
+    if (status == TRIB_OK && !job.few)
         status = launch_next<select_filter<T>>(finishers, kFinishThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_next<select_finish<T>>(finishers, kFinishThreads, job, stream);
@@ -82,10 +83,12 @@ trib_status tri_cuda_sparse_select(const struct tri_accumulator *acc,
         selection->k < selection->count ? selection->k : static_cast<uint32_t>(selection->count);
     job.guess = selection->guess;
     job.clear = selection->clear && selection->accumulate;
+    job.few = selects_few(job.count, job.k);
     lay_out(job, scratch, job.count, job.k, acc->dtype);
     // If all elements find room, all are candidates.
     const bool sample = job.k != 0 && job.capacity < job.count && job.guess == TRI_GUESS_SAMPLE;
-    job.rank = sample ? rank_of(job.count, job.k) : 0;
+    job.guessers = guessers_of(job.count);
+    job.rank = sample ? rank_of(job.count, job.k, job.guessers) : 0;
     return dispatch_velocity(*acc, selection->accumulate, [&](auto sum, auto gradient) {
         return run<decltype(sum), decltype(gradient)>(job, stream);
     });

@@ -9,7 +9,7 @@
 //   out      = (i, acc[i] rounded to out's dtype) for each i in selected
 //   clear    : acc[i] -= the rounded value, for each i in selected
 //
-// Four launches do it, and none waits for the host:
+// Four launches or three do it, and none waits for the host:
 //
 //   guess      select_guess.cuh      from a sample of acc: a magnitude that somewhat more than k
 //                                    elements reach
@@ -17,6 +17,7 @@
 //                                    guess becomes a candidate
 //   filter     select_filter.cuh     an interval with the k-th largest: how many candidates lie
 //                                    above it, and which few lie in it
+//                                    (where few are selected, finish does without: select_few.cuh)
 //   finish     select_finish.cuh     the exact cut, and the selected in index order; if the guess
 //                                    missed, of acc itself (select_rounds.cuh)
 //
@@ -35,7 +36,7 @@
 
 namespace {
 
-constexpr uint32_t kGuessBlocks = 128, kGuessThreads = 1024;
+constexpr uint32_t kMostGuesses = 128, kGuessThreads = 1024;
 constexpr uint32_t kRounds = 6;    // at most: 63 bits
 constexpr uint32_t kGroups = 4096; // of tiles, at most
 constexpr uint32_t kMaxFinishBlocks = 512;
@@ -92,7 +93,7 @@ struct Select {
     void *kth;
     uint64_t first, count;
     Control *control;
-    uint64_t *guesses; // kGuessBlocks
+    uint64_t *guesses; // kMostGuesses
     Counts *parts;     // of the warps of filter and finish: what they hold
     void *inside;      // candidates in the interval: how far they are above its base, as keys,
     uint32_t *owner;   // and the warp in whose part they lie
@@ -106,9 +107,11 @@ struct Select {
     uint32_t inside_capacity;
     uint32_t k; // at most count
     uint32_t
-        rank; // of the guess in a block's sample, in parts of kGuessBlocks; 0: no sample is taken
+        rank; // of the guess in a block's sample, in parts of `guessers`; 0: no sample is taken
+    uint32_t guessers; // blocks
     tri_guess guess;
     bool clear;
+    bool few; // there is no filter
 };
 
 // The wanted-th largest key lies in [base, base + 2^shift): `wanted` is its rank there.

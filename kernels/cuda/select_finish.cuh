@@ -1,9 +1,10 @@
 // select, fourth launch: the exact cut through the candidates, and what is above it in index order.
 // filter has copied the few among which the cut lies; every block finds it by itself, counting
 // their digits, and adds up what lies before its parts. So no block waits for another, unless
-// filter did nothing: select_rounds.cuh.
+// filter did nothing: select_rounds.cuh. Without a filter: select_few.cuh.
 #pragma once
 
+#include "kernels/cuda/select_few.cuh"
 #include "kernels/cuda/select_rounds.cuh"
 
 namespace {
@@ -91,24 +92,39 @@ __device__ inline Key<T> finish_filtered(const Select &job, FinishRoom &room)
     return key;
 }
 
+// Returns the cut; `wanted` becomes less if there are not so many.
+template <typename T>
+__device__ inline Key<T> finish_rounds(const Select &job, const Need &need, uint32_t &wanted,
+                                       FinishRoom &room)
+{
+    Phases phases(*job.control, room.task);
+    Search<T> search = {0, KeyOf<T>::kBits, wanted};
+    if (need.missed)
+        finish_direct(job, search, wanted, phases, room);
+    else
+        finish_listed(job, need, search, wanted, phases, room);
+    return search.base;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select job)
 {
-    __shared__ FinishRoom room;
+    __shared__ union {
+        FinishRoom finish;
+        FewRoom<T> few;
+    } room;
     wait_for_previous();
+    let_next_start();
     const Need need = need_of(job);
     uint32_t wanted = need.wanted;
     Key<T> cut = 0;
     if (job.control->filtered != 0) {
-        cut = finish_filtered<T>(job, room);
+        cut = finish_filtered<T>(job, room.finish);
     } else if (wanted != 0) {
-        Phases phases(*job.control, room.task);
-        Search<T> search = {0, KeyOf<T>::kBits, wanted};
-        if (need.missed)
-            finish_direct(job, search, wanted, phases, room);
-        else
-            finish_listed(job, need, search, wanted, phases, room);
-        cut = search.base;
+        const bool few = job.few && !need.missed && finish_few(job, need, cut, room.few);
+        __syncthreads(); // before the other room is used
+        if (!few)
+            cut = finish_rounds<T>(job, need, wanted, room.finish);
     }
     if (blockIdx.x != 0 || threadIdx.x != 0)
         return;

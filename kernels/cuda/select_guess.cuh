@@ -19,11 +19,10 @@ __device__ inline uint64_t mixed(uint64_t x)
     return x ^ x >> 33;
 }
 
-// Somewhere in the j-th of kGuessBlocks * kGuessThreads equal parts of the range.
-__device__ inline uint64_t sampled(uint64_t j, uint64_t count)
+// Somewhere in the j-th of so many equal parts of the range.
+__device__ inline uint64_t sampled(uint64_t j, uint64_t parts, uint64_t count)
 {
-    constexpr uint64_t kParts = static_cast<uint64_t>(kGuessBlocks) * kGuessThreads;
-    const uint64_t low = j * count / kParts, high = (j + 1) * count / kParts;
+    const uint64_t low = j * count / parts, high = (j + 1) * count / parts;
     return low + __umul64hi(mixed(j), high - low);
 }
 
@@ -47,11 +46,12 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
         return;
 
     const Range<T, G> range = range_of<T, G>(job.acc, job.first, job.count);
-    const uint64_t part = static_cast<uint64_t>(threadIdx.x) * kGuessBlocks + blockIdx.x;
-    const Key<T> key = key_of(element_of(range, range.begin + sampled(part, job.count)));
+    const uint64_t part = static_cast<uint64_t>(threadIdx.x) * gridDim.x + blockIdx.x;
+    const Key<T> key = key_of(
+        element_of(range, range.begin + sampled(part, gridDim.x * kGuessThreads, job.count)));
     Key<T> prefix = 0; // of the guess: two digits are precise enough
     // Ranks in between are those of some of the blocks.
-    uint32_t wanted = min(max((job.rank + blockIdx.x) / kGuessBlocks, 1u), kGuessThreads);
+    uint32_t wanted = min(max((job.rank + blockIdx.x) / gridDim.x, 1u), kGuessThreads);
     int shift = kBits;
 #pragma unroll
     for (int round = 0; round < 2; round++) {
@@ -70,31 +70,31 @@ __global__ void __launch_bounds__(kGuessThreads) select_guess(const Select job)
         job.guesses[blockIdx.x] = prefix | blockIdx.x; // no two are equal
 }
 
-static_assert((kGuessBlocks - 1) >> (31 - 2 * kDigitBits) == 0,
+static_assert((kMostGuesses - 1) >> (31 - 2 * kDigitBits) == 0,
               "two digits leave a block's number room");
 
 // The median of the guesses, for all threads of a block. Four of them compare one guess with the
 // others.
 struct MedianRoom {
-    uint64_t guesses[kGuessBlocks];
+    uint64_t guesses[kMostGuesses];
     uint64_t median;
 };
-constexpr uint32_t kMedianThreads = 4 * kGuessBlocks;
+constexpr uint32_t kMedianThreads = 4 * kMostGuesses;
 
-__device__ inline uint64_t median_of(const uint64_t *guesses, MedianRoom &room)
+__device__ inline uint64_t median_of(const uint64_t *guesses, uint32_t n, MedianRoom &room)
 {
-    if (threadIdx.x < kGuessBlocks)
+    if (threadIdx.x < n)
         room.guesses[threadIdx.x] = guesses[threadIdx.x];
     __syncthreads();
-    if (threadIdx.x < kMedianThreads) {
+    if (threadIdx.x < 4 * n) {
         const uint64_t mine = room.guesses[threadIdx.x / 4];
         uint32_t below = 0;
 #pragma unroll 8
-        for (uint32_t i = threadIdx.x % 4; i < kGuessBlocks; i += 4)
+        for (uint32_t i = threadIdx.x % 4; i < n; i += 4)
             below += room.guesses[i] < mine;
         below += __shfl_xor_sync(kAllLanes, below, 1);
         below += __shfl_xor_sync(kAllLanes, below, 2);
-        if (below == kGuessBlocks / 2)
+        if (below == n / 2)
             room.median = mine - threadIdx.x / 4; // without the block's number
     }
     __syncthreads();
@@ -110,23 +110,29 @@ __device__ inline uint64_t lowest_of(const Select &job, MedianRoom &room)
         return kNothing<T>;
     if (job.rank == 0)
         return least;
-    const uint64_t median = median_of(job.guesses, room);
+    const uint64_t median = median_of(job.guesses, job.guessers, room);
     return median > least ? median : least;
 }
 
-// The rank, in parts of kGuessBlocks, in a sample of kGuessThreads that somewhat more than k of
+// Where memory is read anyway, samples cost time; of more elements, candidates too many cost more.
+inline uint32_t guessers_of(uint64_t count)
+{
+    return count < uint64_t{1} << 26 ? kMostGuesses / 2 : kMostGuesses;
+}
+
+// The rank, in parts of `guessers`, in a sample of kGuessThreads that somewhat more than k of
 // `count` elements reach. The median of the r-th largest of n lies at (r - 1/3) / (n + 1/3); how
 // far the median over the blocks is off has a standard deviation of 1.25 over the root of all
 // samples that reach it. Four of them: it misses once in 30,000 times, and every candidate too many
 // costs something each time.
-inline uint32_t rank_of(uint64_t count, uint32_t k)
+inline uint32_t rank_of(uint64_t count, uint32_t k, uint32_t guessers)
 {
-    const double samples = static_cast<double>(kGuessBlocks) * kGuessThreads;
+    const double samples = static_cast<double>(guessers) * kGuessThreads;
     const double share = static_cast<double>(k) / static_cast<double>(count);
     const double spread = 4 * 1.25 * sqrt(share * samples) / samples;
     const double rank = (share + spread) * (kGuessThreads + 1 / 3.0) + 1 / 3.0;
-    return rank >= kGuessThreads ? kGuessThreads * kGuessBlocks
-                                 : static_cast<uint32_t>(rank * kGuessBlocks) + 1;
+    return rank >= kGuessThreads ? kGuessThreads * guessers
+                                 : static_cast<uint32_t>(rank * guessers) + 1;
 }
 
 } // namespace

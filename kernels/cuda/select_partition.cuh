@@ -47,10 +47,10 @@ struct Partition {
 
     const Select &job;
     const Range<T, G> range;
-    const Key<T> low;
     PartitionStage<T> &stage;
     uint32_t *const window;
     Prefetch<kWarp, kSteps<T, G>, T, G> prefetched;
+    Key<T> low;                // the least of a candidate
     uint32_t chunk, chunk_end; // places that are reserved and not used yet
     uint32_t found;            // candidates
 
@@ -227,28 +227,33 @@ __global__ void __launch_bounds__(kPartitionThreads<T, G>, 1) select_partition(c
     __shared__ PartitionStage<T> stages[kWarps];
     for (uint32_t d = threadIdx.x; d < kDigits; d += kThreads)
         window[d] = 0;
+    // Neighbouring tiles are of different blocks, so that all multiprocessors share the last of them.
+    const uint32_t warps = gridDim.x * kWarps;
+    uint64_t tile = threadIdx.x / kWarp * gridDim.x + blockIdx.x;
+    Partition<T, G> partition = {job,
+                                 range_of<T, G>(job.acc, job.first, job.count),
+                                 stages[threadIdx.x / kWarp],
+                                 window,
+                                 {},
+                                 0,
+                                 0,
+                                 0,
+                                 0};
+    // What made the range was over before guess began, and guess leaves it alone: so the first tile is on
+    // its way before the guess is known.
+    partition.prefetch(tile);
     wait_for_previous();
     let_next_start();
     const uint64_t lowest = lowest_of<T>(job, room);
+    partition.low = static_cast<Key<T>>(lowest);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         job.control->low = lowest;
         job.control->floor = floor_of<T>(job);
     }
     __syncthreads();
 
-    Partition<T, G> partition = {job,
-                                 range_of<T, G>(job.acc, job.first, job.count),
-                                 static_cast<Key<T>>(lowest),
-                                 stages[threadIdx.x / kWarp],
-                                 window,
-                                 {},
-                                 0,
-                                 0,
-                                 0};
-    const uint32_t warps = gridDim.x * kWarps;
-    uint64_t tile = blockIdx.x * kWarps + threadIdx.x / kWarp;
     uint32_t bad = 0;
-    for (partition.prefetch(tile); tile < job.tiles; tile += warps)
+    for (; tile < job.tiles; tile += warps)
         bad += partition.take(static_cast<uint32_t>(tile), tile + warps);
 
     partition.empty(partition.chunk, partition.chunk_end);

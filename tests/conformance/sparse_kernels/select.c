@@ -161,12 +161,16 @@ static void select_case(struct sparse_rig *rig, const struct mode *mode, int kin
 
 static void kinds(struct sparse_rig *rig)
 {
-    static const size_t counts[] = {4097, 65537};
+    /* As cuda tells few from many, and a count of many spans. */
+    static const struct {
+        size_t count;
+        uint32_t k;
+    } sizes[] = {{4097, 42}, {65537, 16500}, {65537, 675}, {131101, 16384}};
     for (int kind = 0; kind < SPARSE_KINDS; kind++)
-        for (size_t c = 0; c < (rig->quick ? 1 : 2); c++)
-            for (size_t m = 0; m < (rig->quick ? 3 : MODES); m++)
+        for (size_t c = 0; c < (rig->quick ? 2 : 4); c++)
+            for (size_t m = 0; m < (!rig->quick ? MODES : c == 0 ? 3 : 1); m++)
                 select_case(rig, &modes[rig->quick ? (m * 5 + (size_t)kind) % MODES : m], kind,
-                            counts[c], (uint32_t)(counts[c] / 97), rig->calls);
+                            sizes[c].count, sizes[c].k, rig->calls);
 }
 
 static void sizes(struct sparse_rig *rig)
@@ -208,6 +212,7 @@ static void million(struct sparse_rig *rig)
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
         select_case(rig, &modes[i % 2], some[i], n, (uint32_t)(n / 100), (unsigned)i);
         select_case(rig, &modes[1 + i % 4], some[i], n, (uint32_t)(n / 1000), (unsigned)i);
+        select_case(rig, &modes[i % 4], some[i], n, (uint32_t)(n / 50), (unsigned)i);
     }
     select_case(rig, &modes[1], SPARSE_LAPLACE, n, (uint32_t)(n / 20), 3);
     select_case(rig, &modes[0], SPARSE_LAPLACE, n, (uint32_t)n, 1);
