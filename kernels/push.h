@@ -61,7 +61,9 @@
  *   - Granules are accessed by strong operations of system scope.
  *   - Two calls of one rank are ordered, first to last: all that the first has stored in its own memory
  *     is there before anything that the second stores can be seen. Kernels of one stream are, also in
- *     a graph, and kernels of two streams with an event between them; programmatic launches are not.
+ *     a graph, and kernels of two streams with an event between them. Of a programmatic launch, only
+ *     what comes behind griddepcontrol.wait is: that waits until the kernels before have completed and
+ *     all their memory operations are performed (PTX ISA).
  *   - Every rank makes the same calls in the same order. Calls of no elements do not count.
  *   - All workers of a call run at once, or every one runs in time: none waits for one that may only
  *     start when it has ended.

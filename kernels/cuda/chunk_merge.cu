@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(kThreads)
     chunk_merge(const ChunkJob<Capacity> job, const Divisor<T> divisor)
 {
     __shared__ alignas(16) T sum[kTile<T>];
+    let_next_start();
     const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
     const Part part = part_of<T>(done, job.count, job.chunk);
     clear_tile(sum);

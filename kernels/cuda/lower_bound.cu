@@ -1,5 +1,5 @@
-// lower_bound, index_histogram, find_starts: where entries lie. One warp looks for one bound, but of the
-// starts, of which there are many, one thread: neighbours read almost the same.
+// lower_bound, index_histogram, find_starts: where entries lie. One warp looks for one bound. Starts are
+// not looked for: every entry knows those between the one before it and itself.
 #include "kernels/cuda/entries.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -36,14 +36,44 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
+constexpr uint32_t kStartRows = 4; // entries of a thread
+
+// Lanes with starts to write take turns, and the whole warp writes: where there is no entry, they may
+// be very many.
+__device__ inline void write_starts(uint32_t *starts, uint32_t first, uint32_t end, uint32_t entry)
+{
+    uint32_t writing = __ballot_sync(kAllLanes, first < end);
+    for (; writing != 0; writing &= writing - 1) {
+        const int lane = __ffs(static_cast<int>(writing)) - 1;
+        const uint32_t begin = __shfl_sync(kAllLanes, first, lane);
+        const uint32_t last = __shfl_sync(kAllLanes, end, lane);
+        const uint32_t value = __shfl_sync(kAllLanes, entry, lane);
+        for (uint32_t s = begin + lane_of(); s < last; s += kWarp)
+            starts[s] = value;
+    }
+}
+
 __global__ void __launch_bounds__(kThreads) find_starts(const tri_entries entries, uint32_t starts)
 {
-    const uint32_t n = count_of(entries), i = blockIdx.x * kThreads + threadIdx.x;
-    if (i >= starts)
-        return;
-    const uint64_t bound = uint64_t{i} * TRI_STRETCH;
-    entries.starts[i] =
-        bound > UINT32_MAX ? n : first_at_least(entries.index, 0, n, static_cast<uint32_t>(bound));
+    wait_for_previous();
+    const uint32_t n = count_of(entries);
+    const uint32_t base = blockIdx.x * kStartRows * kThreads + threadIdx.x;
+    uint32_t before[kStartRows], own[kStartRows];
+#pragma unroll
+    for (uint32_t r = 0; r < kStartRows; r++) {
+        const uint32_t i = base + r * kThreads;
+        before[r] = load_if(i > 0 && i <= n, entries.index + i - 1, 0);
+        own[r] = load_if(i < n, entries.index + i, 0);
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < kStartRows; r++) {
+        const uint32_t i = base + r * kThreads;
+        const uint32_t first = i == 0 ? 0 : before[r] / TRI_STRETCH + 1;
+        const uint32_t end = i < n    ? min(own[r] / TRI_STRETCH + 1, starts)
+                             : i == n ? starts // behind the last entry
+                                      : 0;
+        write_starts(entries.starts, first, end, i);
+    }
 }
 
 } // namespace
@@ -77,6 +107,6 @@ trib_status tri_cuda_sparse_find_starts(const struct tri_entries *entries, size_
     tri_entries list = *entries;
     uint32_t starts = static_cast<uint32_t>(tri_starts(count));
     void *arguments[] = {&list, &starts};
-    return launch_kernel<find_starts>((starts + kThreads - 1) / kThreads, kThreads, arguments,
-                                      stream);
+    constexpr uint32_t kEach = kStartRows * kThreads; // one more than entries: the end
+    return launch_next_kernel<find_starts>(list.capacity / kEach + 1, kThreads, arguments, stream);
 }

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(kThreads)
 {
     __shared__ alignas(16) T sum[kTile<T>];
     __shared__ uint32_t ends[kEnds * Capacity];
+    let_next_start();
     if (block_leaves(target.asking))
         return;
     static_assert(kTile<T> % TRI_STRETCH == 0, "a tile begins at a start");

@@ -1,6 +1,7 @@
 // push: one launch of at most 64 blocks. Every thread sends some chunks, then waits for some, in memory
 // of its own device; in an allreduce it is the same chunks, to and from all peers.
-// There is no fence: what the next call relies on is ordered by the end of this kernel.
+// There is no fence: what the next call relies on is ordered by the end of this kernel, for which the next
+// one waits before it does anything.
 #pragma once
 
 #include "kernels/cuda/fold.cuh"
@@ -158,6 +159,8 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
 {
     constexpr bool kWide = Wire<T>::kWide;
     __shared__ Turn turn;
+    wait_for_previous();
+    let_next_start();
     const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
@@ -230,7 +233,7 @@ inline trib_status launch_push(const tri_push &call, size_t each, trib_stream st
     const uint32_t fit = blocks_at_once(kPushAtOnce);
     const uint32_t most = (fit < kPushBlocks ? fit : kPushBlocks) / static_cast<uint32_t>(call.n);
     job.blocks = wanted < most ? static_cast<uint32_t>(wanted) : most > 0 ? most : 1;
-    return launch_job<Kernel>(job.blocks * static_cast<uint32_t>(call.n), threads, job, stream);
+    return launch_next<Kernel>(job.blocks * static_cast<uint32_t>(call.n), threads, job, stream);
 }
 
 // A reduction of elements of T.

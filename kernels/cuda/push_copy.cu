@@ -68,6 +68,8 @@ __device__ inline bool receive_item(const PushJob &job, const tri_push_rank &sel
 __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const PushJob job)
 {
     __shared__ Turn turn;
+    wait_for_previous();
+    let_next_start();
     const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x, items = job.chunks * job.size;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;

@@ -72,6 +72,8 @@ template <typename T, int Ranks>
 __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_two_shot(const PushJob job)
 {
     __shared__ Turn turn;
+    wait_for_previous();
+    let_next_start();
     const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x, others = job.each * (job.size - 1);
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
