@@ -131,7 +131,8 @@
  *  access, `send` and of an allreduce `recv`, and that neither cudaMalloc made, nor a pool that all these
  *  GPUs have access to, on any rank, sends the call through memory of the library instead: slower than
  *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them);
- *  TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. At most two communicators on
+ *  TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a process each, these kernels serve
+ *  such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of reducers. At most two communicators on
  *  a GPU have this, and others have half the room for small calls all the same. When a rank's call has
  *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
  *  has begun to is done.
@@ -1745,7 +1746,11 @@ typedef struct trib_reducer_options {
  *  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,
  *  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets
  *  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see
- *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each. */
+ *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each.
+ *
+ *  Where 2 to 4 GPUs of one host, over NVLink, have a process each, buckets without options.sparse lie in
+ *  memory that all of them reach, so that large ones do not reach NCCL (PEERS). trib_memory counts it among
+ *  peer_bytes, and it stays for later reducers and sparse states until the communicator is destroyed. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
                                          const trib_reducer_options *options);

@@ -407,6 +407,11 @@ size_t tri_symmetric_near_from(const struct trib_comm *comm)
     return ops->near_from == NULL ? SIZE_MAX : ops->near_from(comm->transport);
 }
 
+size_t tri_symmetric_apart_from(const struct trib_comm *comm)
+{
+    return is_elsewhere(comm) ? tri_symmetric_near_from(comm) : SIZE_MAX;
+}
+
 /* request->memory: the first spare one of this rank from `from` on, or NULL. Goes with its next vote. */
 static void say_spare(struct request *request, struct tri_symmetric_place from)
 {

@@ -16,6 +16,9 @@ trib_status tri_symmetric_free(struct trib_comm *comm, void *data);
 /* From how many bytes on is it better that kernels read in it what peers have made, than that a collective brings
  * that? SIZE_MAX: never. The same on all ranks. */
 size_t tri_symmetric_near_from(const struct trib_comm *comm);
+/* The same where ranks are in other processes: there kernels serve large calls in such memory alone. Elsewhere SIZE_MAX:
+ * any buffer will do. */
+size_t tri_symmetric_apart_from(const struct trib_comm *comm);
 /* All ranks make it, or take what all of them have to spare, within a call that they make together and have agreed
  * on, on that call's `stream`. All of them get it, or none. */
 trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,

@@ -13,6 +13,7 @@
 #include "csrc/core/operation.h"
 #include "csrc/core/room.h"
 #include "csrc/core/small_allgather.h"
+#include "csrc/core/symmetric.h"
 #include "csrc/reducer/request.h"
 #include "csrc/reducer/states.h"
 
@@ -210,26 +211,51 @@ static size_t calls_bytes(const struct trib_reducer *reducer)
     return reducer->states == NULL ? 0 : (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* Of the buckets, or of as many twins. */
+static size_t set_bytes(const struct trib_reducer *reducer)
+{
+    return reducer->learning ? reducer->layout.most : reducer->layout.bytes;
+}
+
+static size_t buckets_bytes(const struct trib_reducer *reducer)
+{
+    return ((reducer->flags & TRIB_REDUCER_TWINS) != 0 ? 2 : 1) * set_bytes(reducer);
+}
+
+/* Do the buckets lie in memory that all ranks make together? The same on all of them. */
+static bool reaches(const struct trib_reducer *reducer)
+{
+    const size_t bytes = buckets_bytes(reducer);
+    return reducer->states == NULL && bytes != 0 &&
+           bytes >= tri_symmetric_apart_from(reducer->comm);
+}
+
+static void place_buckets(struct trib_reducer *reducer, char *buckets)
+{
+    const bool twins = (reducer->flags & TRIB_REDUCER_TWINS) != 0;
+    reducer->buckets = buckets;
+    reducer->twins = twins ? buckets + set_bytes(reducer) : NULL;
+}
+
 static trib_status allocate(struct trib_reducer *reducer)
 {
     const size_t calls = calls_bytes(reducer);
-    const size_t bytes = reducer->learning ? reducer->layout.most : reducer->layout.bytes;
-    const bool twins = (reducer->flags & TRIB_REDUCER_TWINS) != 0;
     const struct tri_device_ops *ops = reducer->backend->device;
     TRI_TRY(tri_workspace_open(&reducer->memory, reducer->comm->owner, TRI_NO_STATE,
                                sizeof(struct tri_list_counts)));
-    TRI_TRY(tri_workspace_add(&reducer->memory, ALIGN + calls + (twins ? 2 : 1) * bytes));
+    TRI_TRY(tri_workspace_add(&reducer->memory,
+                              ALIGN + calls + (reaches(reducer) ? 0 : buckets_bytes(reducer))));
     reducer->counts = reducer->memory.pinned;
     reducer->scalars = reducer->memory.blocks->data;
     reducer->calls = (struct tri_revocable *)(void *)((char *)reducer->memory.blocks->data + ALIGN);
-    reducer->buckets = (char *)reducer->memory.blocks->data + ALIGN + calls;
-    reducer->twins = twins ? reducer->buckets + bytes : NULL;
+    if (!reaches(reducer))
+        place_buckets(reducer, (char *)reducer->memory.blocks->data + ALIGN + calls);
     TRI_TRY(ops->event_create(reducer->device, &reducer->event));
     return ops->stream_create(reducer->device, &reducer->stream);
 }
 
 /* Views begin at 0, padding included. */
-static trib_status clear(struct trib_reducer *reducer)
+static trib_status clear_buckets(struct trib_reducer *reducer)
 {
     const struct tri_reducer_scalars scalars = {.one = 1};
     const struct tri_device_ops *ops = reducer->backend->device;
@@ -243,20 +269,40 @@ static trib_status clear(struct trib_reducer *reducer)
     return ops->stream_wait(reducer->device, reducer->stream);
 }
 
+static trib_status clear(struct trib_reducer *reducer)
+{
+    uintptr_t previous = 0;
+    TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
+    const trib_status status = clear_buckets(reducer);
+    tri_device_pop(reducer->backend, previous);
+    return status;
+}
+
 /* Everything on this rank. */
 static trib_status prepare(struct trib_reducer **out, const struct tri_reducer_request *request)
 {
     struct trib_reducer *reducer = make(request);
-    uintptr_t previous = 0;
     if (reducer == NULL)
         return tri_fail_call(request->comm, TRI_REDUCER_CREATE, TRIB_ERR_OUT_OF_MEMORY,
                              "no memory for a reducer of %zu gradients", request->n);
     *out = reducer;
     TRI_TRY(lay_out(reducer, request));
     TRI_TRY(allocate(reducer));
-    TRI_TRY(tri_device_push(reducer->backend, reducer->device, &previous));
+    return reaches(reducer) ? TRIB_OK : clear(reducer);
+}
+
+/* What all ranks make together, once they have all the rest. */
+static trib_status reach(struct trib_reducer *reducer, trib_stream stream)
+{
+    struct trib_comm *comm = reducer->comm;
+    if (!reaches(reducer))
+        return TRIB_OK;
+    TRI_TRY(tri_symmetric_make(&reducer->near, comm, TRI_REDUCER_CREATE, buckets_bytes(reducer),
+                               stream));
+    place_buckets(reducer, reducer->near->of[comm->rank].here);
     const trib_status status = clear(reducer);
-    tri_device_pop(reducer->backend, previous);
+    if (status != TRIB_OK) /* the others have their reducers */
+        (void)tri_abort_raise(comm->state, status, tri_detail());
     return status;
 }
 
@@ -274,6 +320,8 @@ static void discard(struct trib_reducer *reducer, bool idle)
     if (reducer->event != NULL)
         (void)ops->event_destroy(reducer->device, reducer->event);
     struct tri_workspace memory = reducer->memory;
+    if (!tri_workspace_in_use(&memory))
+        tri_symmetric_drop(reducer->near);
     memory.host = reducer; /* freed with the rest, when nothing is queued any more */
     tri_workspace_close(&memory);
     (void)tri_fail(TRIB_OK, "%s", why.text);
@@ -286,6 +334,8 @@ static trib_status create(void *argument, trib_stream stream)
     const trib_status checked = tri_reducer_check(request);
     trib_status status = checked == TRIB_OK ? prepare(&reducer, request) : checked;
     status = agree(request, status, checked, stream);
+    if (status == TRIB_OK)
+        status = reach(reducer, stream);
     if (status != TRIB_OK)
         discard(reducer, true);
     else if (request->out != NULL) /* as always: the check rejects NULL */

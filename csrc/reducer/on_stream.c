@@ -96,6 +96,8 @@ static void run_bucket(void *argument)
                                   .count = bucket.count,
                                   .dtype = bucket.dtype,
                                   .op = op_of(reducer),
+                                  .variant = reducer->near == NULL ? TRIB_VARIANT_AUTO
+                                                                   : TRIB_VARIANT_SYMMETRIC,
                                   .stream = run->stream};
     trib_status status = fill_bucket(run, &bucket);
     if (status == TRIB_OK && reducer->states == NULL)

@@ -37,6 +37,7 @@ struct trib_reducer {
     struct tri_gradient_limits limits;
     struct tri_gradient_layout layout; /* learn.c makes another one */
     trib_stream stream;                /* of its own; see step.c for what runs on it */
+    struct tri_symmetric *near;        /* NULL; or what the buckets and twins lie in */
     char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
     struct tri_list_counts *counts;   /* pinned memory */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "csrc/base/status.h"
+#include "tests/processes/symmetric.h"
 #include "tests/processes/transport.h"
 
 /* A piece of every rank's data: `bytes` from `at` on. */
@@ -141,6 +142,7 @@ static trib_status run(const struct tri_call *call)
 {
     if (call->kind == TRI_SEND || call->kind == TRI_RECV)
         return TRIB_OK;
+    symmetric_note(call);
     return call->kind == TRI_REDUCE_SCATTER ? reduce_scatter(call) : run_pieces(call);
 }
 

@@ -15,7 +15,7 @@
 static enum symmetric_step faulty;
 static bool kills;
 static size_t wanted;
-static _Atomic int mappings;
+static _Atomic int mappings, noted;
 
 void symmetric_set_fault(enum symmetric_step step, bool is_killed)
 {
@@ -31,6 +31,21 @@ void symmetric_want(size_t bytes)
 int symmetric_mappings(void)
 {
     return mappings;
+}
+
+int symmetric_calls(void)
+{
+    return noted;
+}
+
+void symmetric_note(const struct tri_call *call)
+{
+    struct tri_symmetric *list = *processes_symmetric.list(call->transport);
+    const size_t bytes = call->count * trib_dtype_size(call->dtype);
+    if (call->kind == TRI_ALLREDUCE && call->variant == TRIB_VARIANT_SYMMETRIC &&
+        tri_symmetric_find(list, call->send, bytes) != NULL &&
+        tri_symmetric_find(list, call->recv, bytes) != NULL)
+        atomic_fetch_add(&noted, 1);
 }
 
 static trib_status meet_fault(enum symmetric_step step)

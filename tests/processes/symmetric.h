@@ -18,6 +18,10 @@ void symmetric_set_fault(enum symmetric_step step, bool is_killed);
 void symmetric_want(size_t bytes);
 /* It has got that. */
 bool symmetric_taken(const trib_comm *comm);
+/* How many allreduces of variant SYMMETRIC this process has made, all of whose buffers lie in such memory. */
+int symmetric_calls(void);
+/* The call is made. */
+void symmetric_note(const struct tri_call *call);
 /* How many mappings this process has. */
 int symmetric_mappings(void);
 

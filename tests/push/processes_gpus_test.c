@@ -167,6 +167,83 @@ static void run_killed(int index, int n, void *argument)
     (void)trib_comm_destroy(r.comm);
 }
 
+/* ---- a reducer: views in memory that all ranks reach */
+
+enum { GRADIENTS = 3, GRADIENT = LARGE / 2, REDUCER_STEPS = 4 };
+
+static float gradient(int rank, int step, int g)
+{
+    return (float)((rank + 1) * (step + 2 * g + 1));
+}
+
+static void fill(const struct rank *r, float *host, void *device, float value)
+{
+    for (size_t i = 0; i < GRADIENT; i++)
+        host[i] = value;
+    MUST(cudaMemcpyAsync(device, host, GRADIENT * sizeof *host, cudaMemcpyHostToDevice, r->stream));
+    MUST(cudaStreamSynchronize(r->stream));
+}
+
+static bool is_filled(float *host, const void *device, float value)
+{
+    MUST(cudaMemcpy(host, device, GRADIENT * sizeof *host, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < GRADIENT; i++)
+        if (host[i] != value)
+            return CHECK_MSG(false, "element %zu is %g, not %g", i, (double)host[i], (double)value);
+    return true;
+}
+
+static void reduce_steps(const struct rank *r, trib_reducer *reducer)
+{
+    const float ranks = (float)(r->size * (r->size + 1) / 2);
+    float *host = malloc(GRADIENT * sizeof *host);
+    void *views[GRADIENTS];
+    for (size_t g = 0; g < GRADIENTS; g++)
+        CHECK_OK(trib_reducer_view(&views[g], reducer, g));
+    for (int step = 0; step < REDUCER_STEPS; step++) {
+        for (int g = 0; g < GRADIENTS; g++) {
+            fill(r, host, views[g], gradient(r->rank, step, g));
+            CHECK_OK(trib_reducer_ready(reducer, (size_t)g, r->stream));
+        }
+        CHECK_OK(trib_reducer_finish(reducer, r->stream));
+        CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+        for (int g = 0; g < GRADIENTS; g++)
+            CHECK(is_filled(host, views[g], gradient(0, step, g) * ranks));
+    }
+    free(host);
+}
+
+static uint64_t peer_bytes(const struct rank *r)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_comm_memory(&memory, r->comm));
+    return memory.peer_bytes;
+}
+
+static void run_reducer(int index, int n, void *argument)
+{
+    struct rank r;
+    trib_reducer *reducer = NULL;
+    trib_tensor tensors[GRADIENTS];
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    if (!open_rank(&r, argument, index, n))
+        return;
+    options.flags = TRIB_REDUCER_SUM | TRIB_REDUCER_VIEWS;
+    options.bucket_bytes = GRADIENT * sizeof(float);
+    for (int g = 0; g < GRADIENTS; g++)
+        tensors[g] = (trib_tensor){.count = GRADIENT, .dtype = TRIB_F32};
+    const uint64_t before = peer_bytes(&r);
+    if (CHECK_OK(trib_reducer_create(&reducer, r.comm, tensors, GRADIENTS, &options))) {
+        CHECK(!r.shared->reach || peer_bytes(&r) >= before + GRADIENTS * GRADIENT * sizeof(float));
+        reduce_steps(&r, reducer);
+        CHECK_OK(trib_reducer_destroy(reducer));
+    }
+    CHECK_OK(trib_comm_counters(&counters, r.comm));
+    CHECK(counters.staged_calls == 0);
+    close_rank(&r);
+}
+
 static void run_killed_case(const struct machine *machine, int size)
 {
     struct child_end ends[CHILDREN_MAX];
@@ -191,6 +268,7 @@ int main(int argc, char **argv)
         run_case(&machine, "calls", run_rounds, size, rounds, false, false);
         run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, false, true);
         run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, true, false);
+        run_case(&machine, "a reducer", run_reducer, size, 1, false, false);
         run_killed_case(&machine, size);
     }
     return check_finish("processes_gpus_test");

@@ -1,0 +1,250 @@
+/* Reducers of ranks in several processes, whose buckets lie in memory that all of them reach: right averages, the
+ * memory stays for the next one; where a rank cannot map it, no rank gets a reducer. */
+#include "tests/children.h"
+#include "tests/processes/member.h"
+#include "tests/processes/symmetric.h"
+
+enum { THREE = 3, MOST = 4, GRADIENTS = 5, COUNT = 700, STEPS = 6, PATIENT_MS = 20000 };
+
+/* A reducer and its gradients: where they lie if they are not views. */
+struct part {
+    const struct member *member;
+    trib_reducer *reducer;
+    uint32_t flags;
+    float own[GRADIENTS][COUNT];
+    float *gradients[GRADIENTS];
+};
+
+static int mapped(const struct member *m)
+{
+    return symmetric_mappings() / m->size;
+}
+
+static uint64_t peer_bytes(const struct member *m)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_comm_memory(&memory, m->comm));
+    return memory.peer_bytes;
+}
+
+static trib_status create(struct part *part, const struct member *m, uint32_t flags)
+{
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    trib_tensor tensors[GRADIENTS];
+    *part = (struct part){.member = m, .flags = flags};
+    options.flags = flags | TRIB_REDUCER_SUM;
+    options.bucket_bytes = 2 * COUNT * sizeof(float);
+    options.first_bytes = 1;
+    for (int i = 0; i < GRADIENTS; i++) {
+        part->gradients[i] = part->own[i];
+        tensors[i] = (trib_tensor){.data = part->own[i], .count = COUNT, .dtype = TRIB_F32};
+    }
+    return trib_reducer_create(&part->reducer, m->comm, tensors, GRADIENTS, &options);
+}
+
+static void find_views(struct part *part)
+{
+    for (int i = 0; i < GRADIENTS && (part->flags & TRIB_REDUCER_VIEWS) != 0; i++) {
+        void *view = NULL;
+        CHECK_OK(trib_reducer_view(&view, part->reducer, (size_t)i));
+        part->gradients[i] = view;
+    }
+}
+
+static float element(int rank, int step, int gradient, int i)
+{
+    return (float)(rank + 1) * (float)(step + 3 * gradient + i % 11);
+}
+
+static bool is_right(const struct part *part, int step)
+{
+    const int size = part->member->size;
+    for (int g = 0; g < GRADIENTS; g++)
+        for (int i = 0; i < COUNT; i++) {
+            const float right = element(0, step, g, i) * (float)(size * (size + 1) / 2);
+            if (!CHECK_MSG(part->gradients[g][i] == right,
+                           "step %d: %d of gradient %d is %g, not %g", step, i, g,
+                           (double)part->gradients[g][i], (double)right))
+                return false;
+        }
+    return true;
+}
+
+/* The last gradient first. */
+static void step(struct part *part, int number)
+{
+    const struct member *m = part->member;
+    find_views(part);
+    for (int g = GRADIENTS - 1; g >= 0; g--) {
+        for (int i = 0; i < COUNT; i++)
+            part->gradients[g][i] = element(m->rank, number, g, i);
+        CHECK_OK(trib_reducer_ready(part->reducer, (size_t)g, m->stream));
+    }
+    CHECK_OK(trib_reducer_finish(part->reducer, m->stream));
+    member_wait(m);
+    find_views(part); /* which the first step with LEARN_ORDER moves */
+    CHECK(is_right(part, number));
+}
+
+/* ---------------------------------------------------------------------------------------- well */
+
+static void averages(int index, int n, void *argument)
+{
+    const uint32_t *flags = argument;
+    static struct part part, next;
+    struct member m;
+    if (!member_begin(&m, index, n, NULL) || !CHECK_OK(create(&part, &m, *flags)))
+        return;
+    const uint64_t bytes = peer_bytes(&m);
+    CHECK(mapped(&m) == 1 && bytes >= GRADIENTS * COUNT * sizeof(float));
+    for (int i = 0; i < STEPS; i++)
+        step(&part, i);
+    CHECK(symmetric_calls() == STEPS * (int)trib_reducer_buckets(part.reducer));
+    CHECK_OK(trib_reducer_destroy(part.reducer));
+    CHECK(peer_bytes(&m) == bytes); /* to spare */
+    if (CHECK_OK(create(&next, &m, *flags))) {
+        CHECK(mapped(&m) == 1 && peer_bytes(&m) == bytes);
+        step(&next, STEPS);
+        CHECK_OK(trib_reducer_destroy(next.reducer));
+    }
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
+/* Two at once have each their own; with TWINS twice as much. */
+static void two_at_once(int index, int n, void *nothing)
+{
+    static struct part parts[2];
+    struct member m;
+    (void)nothing;
+    if (!member_begin(&m, index, n, NULL) || !CHECK_OK(create(&parts[0], &m, TRIB_REDUCER_VIEWS)))
+        return;
+    const uint64_t one = peer_bytes(&m);
+    CHECK_OK(create(&parts[1], &m, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS));
+    CHECK(mapped(&m) == 2 && peer_bytes(&m) - one > one);
+    for (int i = 0; i < STEPS; i++)
+        step(&parts[i % 2], i);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(trib_reducer_destroy(parts[index == 0 ? 1 - i : i].reducer));
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
+/* Their buckets are gradients of the states, which nobody else reads. */
+static void sparse_ones_need_none(int index, int n, void *nothing)
+{
+    static float data[COUNT];
+    const trib_tensor tensor = {.data = data, .count = COUNT, .dtype = TRIB_F32};
+    trib_sparse_options sparse = TRIB_SPARSE_OPTIONS_INIT;
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    trib_reducer *reducer = NULL;
+    struct member m;
+    (void)nothing;
+    sparse.algorithm = "gtopk";
+    options.sparse = &sparse;
+    if (!member_begin(&m, index, n, NULL) ||
+        !CHECK_OK(trib_reducer_create(&reducer, m.comm, &tensor, 1, &options)))
+        return;
+    CHECK(symmetric_mappings() == 0);
+    CHECK_OK(trib_reducer_destroy(reducer));
+    member_end(&m);
+}
+
+static void is_aborted(int index, int n, void *met)
+{
+    static struct part part;
+    struct member m;
+    trib_abort *handle = NULL;
+    if (!member_begin(&m, index, n, NULL) || !CHECK_OK(create(&part, &m, 0)))
+        return;
+    step(&part, 1);
+    children_meet(met, n);
+    if (CHECK_OK(trib_comm_abort_handle(&handle, m.comm)))
+        CHECK_OK(trib_abort_raise(handle, "a test"));
+    trib_abort_release(handle);
+    CHECK_OK(trib_reducer_destroy(part.reducer));
+    CHECK(mapped(&m) == 1);
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
+/* --------------------------------------------------------------------------- a step that fails */
+
+struct trial {
+    enum symmetric_step step;
+    int who;
+};
+
+static void fails(int index, int n, void *argument)
+{
+    const struct trial *trial = argument;
+    static struct part part;
+    struct member m;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    if (index == trial->who)
+        symmetric_set_fault(trial->step, false);
+    CHECK_STATUS(create(&part, &m, 0), TRIB_ERR_OUT_OF_MEMORY);
+    CHECK_DETAIL(index == trial->who ? "on demand" : "another rank could not: rank 1");
+    CHECK(part.reducer == NULL && symmetric_mappings() == 0);
+    if (CHECK_OK(create(&part, &m, 0))) {
+        step(&part, 1);
+        CHECK_OK(trib_reducer_destroy(part.reducer));
+    }
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
+static void is_lost(int index, int n, void *argument)
+{
+    const struct trial *trial = argument;
+    static struct part part;
+    struct member m;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    if (index == trial->who)
+        symmetric_set_fault(trial->step, true);
+    const double begun = check_now_ms();
+    CHECK_STATUS(create(&part, &m, 0), TRIB_ERR_CLOSED);
+    CHECK(check_now_ms() - begun < PATIENT_MS);
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
+static void try(enum symmetric_step step, bool kills)
+{
+    struct trial trial = {step, 1};
+    check_begin("step %d %s on rank %d", (int)step, kills ? "kills" : "fails", trial.who);
+    processes_check_killed(kills ? trial.who : -1, THREE, MEMBER_DEADLINE_MS,
+                           kills ? is_lost : fails, &trial);
+    check_end();
+}
+
+int main(void)
+{
+    static const uint32_t flags[] = {0, TRIB_REDUCER_VIEWS, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS,
+                                     TRIB_REDUCER_LEARN_ORDER,
+                                     TRIB_REDUCER_VIEWS | TRIB_REDUCER_LEARN_ORDER};
+    _Atomic int *met = children_share(sizeof *met);
+    for (int n = 2; n <= MOST; n++)
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+            uint32_t of = flags[i];
+            check_begin("%d processes, flags %u", n, (unsigned)of);
+            processes_check(n, MEMBER_DEADLINE_MS, averages, &of);
+            check_end();
+        }
+    check_begin("two reducers at once");
+    processes_check(THREE, MEMBER_DEADLINE_MS, two_at_once, NULL);
+    check_end();
+    check_begin("a sparse reducer");
+    processes_check(THREE, MEMBER_DEADLINE_MS, sparse_ones_need_none, NULL);
+    check_end();
+    check_begin("an abort");
+    processes_check(THREE, MEMBER_DEADLINE_MS, is_aborted, (void *)met);
+    check_end();
+    children_unshare((void *)met, sizeof *met);
+    for (int step = SYMMETRIC_ALLOC; step <= SYMMETRIC_MAP; step++)
+        for (int kills = 0; kills < 2; kills++)
+            try((enum symmetric_step)step, kills != 0);
+    return check_finish("near_reducer_test");
+}
