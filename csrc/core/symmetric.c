@@ -29,6 +29,7 @@ struct request {
     trib_stream on;               /* to import: when `data` can be read */
     struct tri_symmetric *memory; /* that is made, or to free; NULL: none */
     bool freed;                   /* by which the call has succeeded, whatever comes then */
+    bool served;                  /* of the library's own: collectives are going to work on it */
     bool elsewhere;               /* ranks are in other processes, each in its own */
 };
 
@@ -454,17 +455,22 @@ static trib_status find_spare(struct request *request)
 static trib_status make_own(struct request *request)
 {
     TRI_TRY(find_spare(request));
-    if (request->memory == NULL)
+    struct tri_symmetric *const spare = request->memory;
+    if (request->served)
+        TRI_TRY(make_wanted(request));
+    if (spare == NULL)
         return make_listed(request);
+    request->memory = spare;
     request->memory->spare = false;
     return TRIB_OK;
 }
 
 trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,
-                               size_t bytes, trib_stream stream)
+                               size_t bytes, bool served, trib_stream stream)
 {
     struct request request = request_of(comm, operation);
     request.bytes = bytes;
+    request.served = served;
     TRI_TRY(run(&request, stream, make_own));
     *out = request.memory;
     return TRIB_OK;

@@ -20,9 +20,10 @@ size_t tri_symmetric_near_from(const struct trib_comm *comm);
  * any buffer will do. */
 size_t tri_symmetric_apart_from(const struct trib_comm *comm);
 /* All ranks make it, or take what all of them have to spare, within a call that they make together and have agreed
- * on, on that call's `stream`. All of them get it, or none. */
+ * on, on that call's `stream`. All of them get it, or none. `served`: collectives are going to work on it, so the backend
+ * first gets what it wants for that. */
 trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,
-                               size_t bytes, trib_stream stream);
+                               size_t bytes, bool served, trib_stream stream);
 /* This rank uses it no more. NULL: nothing. */
 static inline void tri_symmetric_drop(struct tri_symmetric *memory)
 {

@@ -298,7 +298,7 @@ static trib_status reach(struct trib_reducer *reducer, trib_stream stream)
     if (!reaches(reducer))
         return TRIB_OK;
     TRI_TRY(tri_symmetric_make(&reducer->near, comm, TRI_REDUCER_CREATE, buckets_bytes(reducer),
-                               stream));
+                               true, stream));
     place_buckets(reducer, reducer->near->of[comm->rank].here);
     const trib_status status = clear(reducer);
     if (status != TRIB_OK) /* the others have their reducers */

@@ -88,22 +88,26 @@ static void step(struct part *part, int number)
 
 /* ---------------------------------------------------------------------------------------- well */
 
+enum { WANTED = 12345 }; /* by the backend, which serves such buckets with it */
+
 static void averages(int index, int n, void *argument)
 {
     const uint32_t *flags = argument;
     static struct part part, next;
     struct member m;
+    symmetric_want(WANTED);
     if (!member_begin(&m, index, n, NULL) || !CHECK_OK(create(&part, &m, *flags)))
         return;
     const uint64_t bytes = peer_bytes(&m);
-    CHECK(mapped(&m) == 1 && bytes >= GRADIENTS * COUNT * sizeof(float));
+    CHECK(symmetric_taken(m.comm));
+    CHECK(mapped(&m) == 2 && bytes >= GRADIENTS * COUNT * sizeof(float));
     for (int i = 0; i < STEPS; i++)
         step(&part, i);
     CHECK(symmetric_calls() == STEPS * (int)trib_reducer_buckets(part.reducer));
     CHECK_OK(trib_reducer_destroy(part.reducer));
     CHECK(peer_bytes(&m) == bytes); /* to spare */
     if (CHECK_OK(create(&next, &m, *flags))) {
-        CHECK(mapped(&m) == 1 && peer_bytes(&m) == bytes);
+        CHECK(mapped(&m) == 2 && peer_bytes(&m) == bytes);
         step(&next, STEPS);
         CHECK_OK(trib_reducer_destroy(next.reducer));
     }
@@ -126,6 +130,33 @@ static void two_at_once(int index, int n, void *nothing)
         step(&parts[i % 2], i);
     for (int i = 0; i < 2; i++)
         CHECK_OK(trib_reducer_destroy(parts[index == 0 ? 1 - i : i].reducer));
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
+/* Also beside what the backend wants, which comes then. */
+static void takes_what_a_state_left(int index, int n, void *nothing)
+{
+    enum { ELEMENTS = 20000, K = 4000 };
+    static struct part part;
+    trib_sparse_options options = TRIB_SPARSE_OPTIONS_INIT;
+    trib_sparse *sparse = NULL;
+    struct member m;
+    (void)nothing;
+    options.algorithm = "topka";
+    options.flags = TRIB_SPARSE_USE_K;
+    options.k = K;
+    symmetric_want(WANTED);
+    if (!member_begin(&m, index, n, NULL) ||
+        !CHECK_OK(trib_sparse_create(&sparse, m.comm, ELEMENTS, TRIB_F32, &options)))
+        return;
+    CHECK(mapped(&m) == 1 && !symmetric_taken(m.comm));
+    CHECK_OK(trib_sparse_destroy(sparse));
+    if (CHECK_OK(create(&part, &m, 0))) {
+        CHECK(mapped(&m) == 2 && symmetric_taken(m.comm));
+        step(&part, 1);
+        CHECK_OK(trib_reducer_destroy(part.reducer));
+    }
     member_end(&m);
     CHECK(symmetric_mappings() == 0);
 }
@@ -235,6 +266,9 @@ int main(void)
         }
     check_begin("two reducers at once");
     processes_check(THREE, MEMBER_DEADLINE_MS, two_at_once, NULL);
+    check_end();
+    check_begin("what a sparse state left");
+    processes_check(THREE, MEMBER_DEADLINE_MS, takes_what_a_state_left, NULL);
     check_end();
     check_begin("a sparse reducer");
     processes_check(THREE, MEMBER_DEADLINE_MS, sparse_ones_need_none, NULL);
