@@ -208,6 +208,9 @@ struct tri_symmetric_ops {
     /* From how many bytes on do kernels better read where it lies what a peer has made in such memory, than that a
      * collective brings it? SIZE_MAX, or NULL: never. The same on all ranks. */
     size_t (*near_from)(const struct tri_transport *transport);
+    /* Does the backend serve an allreduce of so many elements in such memory, and less well elsewhere? NULL: none. The
+     * same on all ranks. */
+    bool (*serves)(struct tri_transport *transport, size_t count, trib_dtype dtype);
     /* Bytes that the backend wants to have first, for itself, in an allocation of its own. The same on all
      * ranks. NULL: none. */
     size_t (*wants)(struct tri_transport *transport);

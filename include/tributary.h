@@ -1748,9 +1748,11 @@ typedef struct trib_reducer_options {
  *  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see
  *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each.
  *
- *  Where 2 to 4 GPUs of one host, over NVLink, have a process each, buckets without options.sparse lie in
- *  memory that all of them reach, so that large ones do not reach NCCL (PEERS). trib_memory counts it among
- *  peer_bytes, and it stays for later reducers and sparse states until the communicator is destroyed. */
+ *  Where 2 to 4 GPUs of one host, over NVLink, have a process each, and some bucket is as large as calls that
+ *  the kernels of PEERS serve in symmetric memory, all buckets lie in such memory, and those do not reach NCCL.
+ *  (Not with options.sparse, nor in place.) trib_memory counts it among peer_bytes, rounded up to 2 MiB, and the
+ *  first such memory of a communicator takes 8 MiB more; it stays for later reducers and sparse states until the
+ *  communicator is destroyed. If a rank cannot map it, no rank gets a reducer. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
                                          const trib_reducer_options *options);
@@ -1847,7 +1849,7 @@ TRIB_API trib_status trib_reducer_import(trib_reducer *reducer, const void *data
 
 /** Destroy the reducer. Waits for queued steps, at most as long as trib_comm_destroy; then returns
  *  TRIB_ERR_TIMEOUT: the reducer is gone all the same, and its memory, that of views included, is
- *  freed once they have run. In the middle of a step: TRIB_ERR_INVALID_USAGE and nothing happens,
+ *  freed once they have run (that which other processes reach never). In the middle of a step: TRIB_ERR_INVALID_USAGE and nothing happens,
  *  unless the communicator has ended. NULL is allowed. */
 TRIB_API trib_status trib_reducer_destroy(trib_reducer *reducer);
 

@@ -165,6 +165,8 @@ struct tri_decide {
  * memory, which the host reads at any time. No fence orders the stores of the copy, for each would cost
  * a call a trip over the bus: `check` says that all words are of one call. */
 struct tri_counters {
+    /* Every field has 8 bytes. These three change with every call, the others but for `check` with those that
+     * are applied. */
     uint64_t outcome; /* of the last call */
     uint64_t ended;
     uint64_t non_finite_calls; /* and those that overflowed */
@@ -177,7 +179,7 @@ struct tri_counters {
     uint64_t fallbacks;                  /* of select's guesses */
     uint64_t exact_fallbacks;            /* of thresholds */
     double norm;                         /* of the residual, when last measured; -1: never */
-    uint64_t check;                      /* tri_counters_check */
+    uint64_t check;                      /* tri_counters_check; the last */
 };
 enum { TRI_COUNTERS_WORDS = sizeof(struct tri_counters) / sizeof(uint64_t) };
 

@@ -20,7 +20,8 @@ struct tri_symmetric {
     size_t bytes;    /* of each rank */
     size_t mapped;   /* the same, or what the backend has made of it */
     void *window;    /* of the backend's library, with which it is registered; NULL: it is not */
-    bool spare;      /* the library's own, and this rank uses it no more */
+    bool own;        /* the library's, for itself */
+    bool spare;      /* that, and this rank uses it no more */
     int32_t rank, size;
     struct tri_symmetric_rank of[]; /* [size] */
 };

@@ -286,7 +286,8 @@ static trib_status find_to_free(struct request *request)
     if (request->ops != NULL)
         request->memory =
             tri_symmetric_find(*request->ops->list(comm->transport), request->data, 1);
-    if (request->memory != NULL && request->memory->of[comm->rank].here == request->data)
+    if (request->memory != NULL && !request->memory->own &&
+        request->memory->of[comm->rank].here == request->data)
         return TRIB_OK;
     request->memory = NULL;
     return tri_fail_call(comm, request->operation, TRIB_ERR_INVALID_ARGUMENT,
@@ -400,17 +401,50 @@ trib_status tri_symmetric_free(struct trib_comm *comm, void *data)
 
 /* ------------------------------------------------------------------------- the library's own memory */
 
-size_t tri_symmetric_near_from(const struct trib_comm *comm)
+/* An aborter frees what the answers are taken from. If the communicator is over, whatever is answered: all that
+ * follows fails. */
+static bool begin_asking(const struct trib_comm *comm)
 {
-    if (comm->size == 1 || refusal(comm) != NULL)
-        return SIZE_MAX;
-    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
-    return ops->near_from == NULL ? SIZE_MAX : ops->near_from(comm->transport);
+    return comm->size > 1 && tri_abort_register(comm->state);
 }
 
-size_t tri_symmetric_apart_from(const struct trib_comm *comm)
+static void end_asking(const struct trib_comm *comm)
 {
-    return is_elsewhere(comm) ? tri_symmetric_near_from(comm) : SIZE_MAX;
+    tri_abort_unregister(comm->state);
+}
+
+size_t tri_symmetric_near_from(const struct trib_comm *comm)
+{
+    size_t from = SIZE_MAX;
+    if (!begin_asking(comm))
+        return from;
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    if (refusal(comm) == NULL && ops->near_from != NULL)
+        from = ops->near_from(comm->transport);
+    end_asking(comm);
+    return from;
+}
+
+bool tri_symmetric_serves(const struct trib_comm *comm, size_t count, trib_dtype dtype)
+{
+    if (!begin_asking(comm))
+        return false;
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    const bool serves = is_elsewhere(comm) && refusal(comm) == NULL && ops->serves != NULL &&
+                        ops->serves(comm->transport, count, dtype);
+    end_asking(comm);
+    return serves;
+}
+
+void tri_symmetric_drop(const struct trib_comm *comm, struct tri_symmetric *memory, bool in_use)
+{
+    if (memory == NULL)
+        return;
+    const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
+    if (!in_use)
+        memory->spare = true;
+    else if (ops->keep != NULL)
+        ops->keep(comm->transport);
 }
 
 /* request->memory: the first spare one of this rank from `from` on, or NULL. Goes with its next vote. */
@@ -459,8 +493,10 @@ static trib_status make_own(struct request *request)
     if (request->served)
         TRI_TRY(make_wanted(request));
     if (spare == NULL)
-        return make_listed(request);
-    request->memory = spare;
+        TRI_TRY(make_listed(request));
+    else
+        request->memory = spare;
+    request->memory->own = true;
     request->memory->spare = false;
     return TRIB_OK;
 }

@@ -16,19 +16,16 @@ trib_status tri_symmetric_free(struct trib_comm *comm, void *data);
 /* From how many bytes on is it better that kernels read in it what peers have made, than that a collective brings
  * that? SIZE_MAX: never. The same on all ranks. */
 size_t tri_symmetric_near_from(const struct trib_comm *comm);
-/* The same where ranks are in other processes: there kernels serve large calls in such memory alone. Elsewhere SIZE_MAX:
- * any buffer will do. */
-size_t tri_symmetric_apart_from(const struct trib_comm *comm);
+/* Are ranks in other processes, so that kernels serve an allreduce of so many elements in such memory alone? The same on
+ * all ranks. */
+bool tri_symmetric_serves(const struct trib_comm *comm, size_t count, trib_dtype dtype);
 /* All ranks make it, or take what all of them have to spare, within a call that they make together and have agreed
  * on, on that call's `stream`. All of them get it, or none. `served`: collectives are going to work on it, so the backend
  * first gets what it wants for that. */
 trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,
                                size_t bytes, bool served, trib_stream stream);
-/* This rank uses it no more. NULL: nothing. */
-static inline void tri_symmetric_drop(struct tri_symmetric *memory)
-{
-    if (memory != NULL)
-        memory->spare = true;
-}
+/* This rank uses it no more; `in_use`: but for what is queued, so none of its symmetric memory is ever freed. NULL:
+ * nothing. */
+void tri_symmetric_drop(const struct trib_comm *comm, struct tri_symmetric *memory, bool in_use);
 
 #endif

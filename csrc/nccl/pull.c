@@ -90,6 +90,13 @@ bool tri_nccl_pull_serves(const struct tri_call *call)
            is_in_table(call);
 }
 
+bool tri_nccl_pull_would(const struct tri_call *call)
+{
+    const struct tri_nccl_push *push = call->transport->push;
+    return push != NULL && push->apart && (push->pull != NULL || tri_nccl_pull_is_wanted(push)) &&
+           tri_nccl_push_has_kernel(call) && call->count > 0 && is_in_table(call);
+}
+
 /* To where each rank has what is here; they are 0 already. */
 static void set_shifts(ptrdiff_t *shifts, const struct tri_symmetric *memory)
 {

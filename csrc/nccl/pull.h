@@ -44,6 +44,9 @@ void tri_nccl_pull_keep(struct tri_nccl_pull *pull);
  * variant? The same on all ranks. */
 bool tri_nccl_pull_can(const struct tri_call *call);
 bool tri_nccl_pull_serves(const struct tri_call *call);
+/* Between processes: does it serve the call by variant SYMMETRIC, or will it once symmetric memory has made it? The
+ * same on all ranks. */
+bool tri_nccl_pull_would(const struct tri_call *call);
 
 /* Queue a call that pull serves. Its device is current. */
 trib_status tri_nccl_pull_call(const struct tri_call *call);

@@ -57,6 +57,16 @@ static size_t near_from(const struct tri_transport *transport)
     return push != NULL && push->nvlink && push->size <= TRI_NCCL_MEASURED ? NEAR : SIZE_MAX;
 }
 
+static bool serves(struct tri_transport *transport, size_t count, trib_dtype dtype)
+{
+    const struct tri_call call = {.kind = TRI_ALLREDUCE,
+                                  .transport = transport,
+                                  .count = count,
+                                  .dtype = dtype,
+                                  .op = TRIB_SUM};
+    return tri_nccl_pull_would(&call) && !tri_nccl_push_serves(&call);
+}
+
 static size_t wants(struct tri_transport *transport)
 {
     const struct tri_nccl_push *push = transport->push;
@@ -232,6 +242,7 @@ void tri_nccl_symmetric_end(struct tri_nccl_local *local)
 
 const struct tri_symmetric_ops tri_nccl_symmetric = {.refuses = refuses,
                                                      .near_from = near_from,
+                                                     .serves = serves,
                                                      .wants = wants,
                                                      .alloc = alloc,
                                                      .map = map,

@@ -222,12 +222,17 @@ static size_t buckets_bytes(const struct trib_reducer *reducer)
     return ((reducer->flags & TRIB_REDUCER_TWINS) != 0 ? 2 : 1) * set_bytes(reducer);
 }
 
-/* Do the buckets lie in memory that all ranks make together? The same on all of them. */
-static bool reaches(const struct trib_reducer *reducer)
+/* Does symmetric memory serve any bucket? The same on all ranks. Those of a sparse reducer are no buffers of a
+ * collective, and those in place are the caller's. */
+static bool serves_any(const struct trib_reducer *reducer)
 {
-    const size_t bytes = buckets_bytes(reducer);
-    return reducer->states == NULL && bytes != 0 &&
-           bytes >= tri_symmetric_apart_from(reducer->comm);
+    const struct tri_gradient_layout *layout = &reducer->layout;
+    bool any = false;
+    for (size_t b = 0; reducer->states == NULL && b < layout->nbuckets && !any; b++)
+        any =
+            layout->buckets[b].data == NULL &&
+            tri_symmetric_serves(reducer->comm, layout->buckets[b].count, layout->buckets[b].dtype);
+    return any;
 }
 
 static void place_buckets(struct trib_reducer *reducer, char *buckets)
@@ -244,11 +249,11 @@ static trib_status allocate(struct trib_reducer *reducer)
     TRI_TRY(tri_workspace_open(&reducer->memory, reducer->comm->owner, TRI_NO_STATE,
                                sizeof(struct tri_list_counts)));
     TRI_TRY(tri_workspace_add(&reducer->memory,
-                              ALIGN + calls + (reaches(reducer) ? 0 : buckets_bytes(reducer))));
+                              ALIGN + calls + (reducer->shares ? 0 : buckets_bytes(reducer))));
     reducer->counts = reducer->memory.pinned;
     reducer->scalars = reducer->memory.blocks->data;
     reducer->calls = (struct tri_revocable *)(void *)((char *)reducer->memory.blocks->data + ALIGN);
-    if (!reaches(reducer))
+    if (!reducer->shares)
         place_buckets(reducer, (char *)reducer->memory.blocks->data + ALIGN + calls);
     TRI_TRY(ops->event_create(reducer->device, &reducer->event));
     return ops->stream_create(reducer->device, &reducer->stream);
@@ -287,16 +292,17 @@ static trib_status prepare(struct trib_reducer **out, const struct tri_reducer_r
                              "no memory for a reducer of %zu gradients", request->n);
     *out = reducer;
     TRI_TRY(lay_out(reducer, request));
+    reducer->shares = serves_any(reducer);
     TRI_TRY(allocate(reducer));
-    return reaches(reducer) ? TRIB_OK : clear(reducer);
+    return reducer->shares ? TRIB_OK : clear(reducer);
 }
 
 /* What all ranks make together, once they have all the rest. */
-static trib_status reach(struct trib_reducer *reducer, trib_stream stream)
+static trib_status share(struct trib_reducer *reducer, trib_stream stream)
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.*): no rank has failed, so there is one */
     struct trib_comm *comm = reducer->comm;
-    if (!reaches(reducer))
+    if (!reducer->shares)
         return TRIB_OK;
     TRI_TRY(tri_symmetric_make(&reducer->near, comm, TRI_REDUCER_CREATE, buckets_bytes(reducer),
                                true, stream));
@@ -321,8 +327,7 @@ static void discard(struct trib_reducer *reducer, bool idle)
     if (reducer->event != NULL)
         (void)ops->event_destroy(reducer->device, reducer->event);
     struct tri_workspace memory = reducer->memory;
-    if (!tri_workspace_in_use(&memory))
-        tri_symmetric_drop(reducer->near);
+    tri_symmetric_drop(reducer->comm, reducer->near, tri_workspace_in_use(&memory));
     memory.host = reducer; /* freed with the rest, when nothing is queued any more */
     tri_workspace_close(&memory);
     (void)tri_fail(TRIB_OK, "%s", why.text);
@@ -336,7 +341,7 @@ static trib_status create(void *argument, trib_stream stream)
     trib_status status = checked == TRIB_OK ? prepare(&reducer, request) : checked;
     status = agree(request, status, checked, stream);
     if (status == TRIB_OK)
-        status = reach(reducer, stream);
+        status = share(reducer, stream);
     if (status != TRIB_OK)
         discard(reducer, true);
     else if (request->out != NULL) /* as always: the check rejects NULL */
@@ -390,11 +395,12 @@ trib_status tri_reducer_destroy(struct trib_reducer *reducer)
     const bool idle =
         tri_workspace_await(&reducer->memory, tri_deadline_ns(comm->close_timeout_ms));
     if (!idle)
-        status = tri_fail_call(comm, TRI_REDUCER_DESTROY, TRIB_ERR_TIMEOUT,
-                               "after %u ms a step of this reducer is still queued; its memory "
-                               "stays allocated until the step has run. Synchronize the streams "
-                               "before destroying, or abort",
-                               comm->close_timeout_ms);
+        status = tri_fail_call(
+            comm, TRI_REDUCER_DESTROY, TRIB_ERR_TIMEOUT,
+            "after %u ms a step of this reducer is still queued; its memory "
+            "stays allocated at least until the step has run. Synchronize the streams "
+            "before destroying, or abort",
+            comm->close_timeout_ms);
     discard(reducer, idle && !capturing);
     (void)tri_workspace_sweep();
     return status;

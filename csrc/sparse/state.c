@@ -91,6 +91,7 @@ static size_t velocity_bytes(const struct tri_sparse_params *params)
 
 _Static_assert(sizeof(struct tri_sparse_scalars) + sizeof(struct tri_counters) <= ALIGN,
                "scalars and counters share a line");
+_Static_assert(sizeof(struct tri_counters) <= 128, "pinned memory has no more");
 
 /* The block that no change of k replaces: scalars and counters, two residuals, two velocities. */
 static size_t fixed_bytes(const struct tri_sparse_params *params)
@@ -397,8 +398,7 @@ void tri_sparse_discard(struct trib_sparse *sparse)
     if (sparse == NULL)
         return;
     struct tri_workspace memory = sparse->memory;
-    if (!tri_workspace_in_use(&memory))
-        tri_symmetric_drop(sparse->near);
+    tri_symmetric_drop(sparse->comm, sparse->near, tri_workspace_in_use(&memory));
     memory.host = sparse; /* freed with the rest, when nothing is queued any more */
     tri_workspace_close(&memory);
 }
@@ -543,7 +543,7 @@ static void apply_change(struct trib_sparse *sparse, const struct change *change
         sparse->arena_bytes = change->needs.arena;
     }
     if (change->near != sparse->near)
-        tri_symmetric_drop(sparse->near);
+        tri_symmetric_drop(sparse->comm, sparse->near, false);
     sparse->near = change->near;
     sparse->needs = change->needs;
     sparse->settings = change->settings;

@@ -15,13 +15,14 @@ static struct tri_counters read_counters(const struct tri_counters *published)
 {
     const uint64_t *from = (const uint64_t *)(const void *)published;
     const uint64_t deadline = tri_deadline_ns(TIMEOUT_MS);
-    uint64_t words[TRI_COUNTERS_WORDS];
+    uint64_t words[TRI_COUNTERS_WORDS], now;
     struct tri_counters copy;
     do {
+        now = tri_now_ns();
         for (size_t i = 0; i < TRI_COUNTERS_WORDS; i++)
             words[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
         memcpy(&copy, words, sizeof copy);
-    } while (tri_counters_check(&copy) != copy.check && tri_now_ns() < deadline);
+    } while (tri_counters_check(&copy) != copy.check && now < deadline);
     return copy;
 }
 

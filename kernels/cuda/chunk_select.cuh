@@ -1,4 +1,4 @@
-// chunk_select: the k largest of each chunk. Small k and chunks: chunk_warp.cuh. Others: one block
+// chunk_select: the k largest of each chunk. Many chunks of small k and size: chunk_warp.cuh. Others: one block
 // per chunk, one pass over memory: elements stay in registers, 16 per thread, from when they are
 // loaded until acc is written; the rare chunks that are larger are read again from the L2 cache.
 //
@@ -339,6 +339,7 @@ trib_status run(const ChunkSelect &job, trib_stream stream)
 {
     if (job.chunks == 0)
         return TRIB_OK;
+    // A warp that loads gradients, too, takes its time for a chunk: if there are few, a block takes each.
     if constexpr (sizeof(T) == 4)
         if (!(Has<G>::kGradient && job.chunks <= multiprocessors() * kWarpsTogether) &&
             job.out.k != 0 && job.out.k <= kWarpK && job.out.chunk <= 32 * kWarp * kFour)

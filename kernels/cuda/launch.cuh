@@ -103,7 +103,7 @@ inline trib_status launch_next(uint32_t blocks, uint32_t threads, Job job, trib_
 }
 
 // Wait until the results of the kernels before this one in the stream are visible. A block must not
-// touch memory that they may touch before it, and every block calls it: so kernels end in order.
+// touch memory that they may write before it, and every block calls it: so kernels end in order.
 __device__ inline void wait_for_previous()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -154,13 +154,20 @@ __device__ inline Part<T> reduce_chunk(const uint4 (&granules)[Ranks], int size,
     return reduce(parts, size, op);
 }
 
+// All that this block's first thread has waited for has come. Not before that: while a peer is late, blocks
+// of the next call would take room on the device, and do nothing.
+__device__ inline void let_next_call_start()
+{
+    if (threadIdx.x == 0)
+        let_next_start();
+}
+
 template <typename T, int Ranks>
 __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob job)
 {
     constexpr bool kWide = Wire<T>::kWide;
     __shared__ Turn turn;
     wait_for_previous();
-    let_next_start();
     const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
@@ -194,6 +201,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
         empty_chunk<Ranks, kWide>(job, self.rank, received + chunk);
         store_result(self.recv, job.count, chunk, reduce_chunk<T>(granules, job.size, job.op));
     }
+    let_next_call_start();
 }
 
 // --------------------------------------------------------------------------------- on the host

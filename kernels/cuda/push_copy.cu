@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const Pus
 {
     __shared__ Turn turn;
     wait_for_previous();
-    let_next_start();
     const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x, items = job.chunks * job.size;
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
@@ -102,6 +101,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const Pus
             !receive_item(job, self, at, item))
             return;
     }
+    let_next_call_start();
 }
 
 } // namespace

@@ -73,7 +73,6 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_two_shot(const
 {
     __shared__ Turn turn;
     wait_for_previous();
-    let_next_start();
     const tri_push_rank self = job.here[blockIdx.x / job.blocks];
     const uint32_t step = job.blocks * blockDim.x, others = job.each * (job.size - 1);
     const uint32_t first = blockIdx.x % job.blocks * blockDim.x + threadIdx.x;
@@ -95,6 +94,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_two_shot(const
     for (uint32_t i = first; i < others; i += step)
         if (!take_share<T>(job, self, received, shared_at(job, self.rank, i)))
             return;
+    let_next_call_start();
 }
 
 template <typename T>

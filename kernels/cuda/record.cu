@@ -16,8 +16,9 @@ static_assert(kWords <= kWarp, "a lane a word");
 
 #define WORD(field) (offsetof(tri_counters, field) / sizeof(uint64_t))
 
-// Of a call that is not applied, the first three words alone change.
+// Of a call that is not applied, the first three words alone change, and the check.
 constexpr uint32_t kAlways = WORD(applied_calls);
+static_assert(kAlways == 3 && WORD(check) == kWords - 1, "the order of the fields");
 
 // Nothing is read here, because the lanes diverge.
 __device__ inline Change change_of(const tri_record &job, uint32_t lane)

@@ -47,6 +47,7 @@ trib_status run(Select job, trib_stream stream)
     const uint32_t blocks = blocks_for(job.tiles, 1, processors);
     // With a velocity a tile takes so long that an addition for each costs nothing.
     job.chunk = Has<G>::kVelocity ? 0 : chunk_of(job.count, job.capacity, blocks * kWarps);
+    // Behind the end of what was before, for partition reads the range before it waits.
     trib_status status = launch_job<select_guess<T, G>>(job.guessers, kGuessThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_next<select_partition<T, G>>(blocks, kPartitionThreads<T, G>, job, stream);

@@ -14,39 +14,33 @@ constexpr uint32_t kFewBlocks = 128, kMostFew = 1u << 14; // selected
 template <typename T>
 constexpr uint32_t kFewRows =
     sizeof(T) == 8 ? 8 : 16; // candidates of a thread that are loaded together
-template <typename T>
-constexpr uint32_t kFewInside = sizeof(T) == 8 ? 1024 : 2048;
 
 inline bool selects_few(uint64_t count, uint32_t k)
 {
     return k <= kMostFew && count <= static_cast<uint64_t>(kFewBlocks) * kFewSpan;
 }
 
-template <typename T>
 struct FewRoom {
     uint32_t above[kFinishThreads], equal[kFinishThreads]; // bits of the span
     Counts before[kFinishThreads];                         // selected before each word of bits
     Counts sums;                                           // and before the span
     uint32_t histogram[kDigits];
     DigitRoom<kFinishThreads> digit;
-    uint32_t inside;
-    Key<T>
-        key[kFewInside<T>]; // of the candidates in the interval: how far they are above its base,
-    uint32_t index[kFewInside<T>]; // and their elements, from the first of the range
 };
 
 template <typename T>
 struct Few {
     const Select &job;
-    FewRoom<T> &room;
+    FewRoom &room;
 
-    __device__ uint32_t begin() const
+    __device__ static uint32_t begin()
     {
         return blockIdx.x * kFewSpan;
     }
 
-    // body(value, element) of all candidates, by the threads of the block.
-    template <typename Body>
+    // body(value, element) of all candidates, by the threads of the block; the element is counted from
+    // the first of the range on. Without Elements it is not asked for.
+    template <bool Elements, typename Body>
     __device__ void each(Body body) const
     {
         const uint32_t places = places_of(job);
@@ -57,7 +51,7 @@ struct Few {
             for (uint32_t r = 0; r < kFewRows<T>; r++) {
                 const uint32_t at = first + r * kFinishThreads;
                 value[r] = at < places ? static_cast<const T *>(job.value)[at] : T(0);
-                index[r] = at < places ? job.index[at] : 0;
+                index[r] = Elements && at < places ? job.index[at] : 0;
             }
 #pragma unroll
             for (uint32_t r = 0; r < kFewRows<T>; r++)
@@ -66,37 +60,9 @@ struct Few {
         }
     }
 
-    // An element that may be selected: before the span it is counted, in the span it is noted.
-    __device__ void note(uint32_t element, uint32_t *bits, uint32_t &before) const
-    {
-        before += element < begin();
-        if (element - begin() < kFewSpan)
-            atomicOr(&bits[(element - begin()) / kWarp], 1u << element % kWarp);
-    }
-
-    // Note what lies above the interval, and copy what lies in it.
-    __device__ void sort(const Search<T> &search, Counts &before) const
-    {
-        each([&](T value, uint32_t element) {
-            const Key<T> key = key_of(value), distance = key - search.base;
-            if (key < search.base)
-                return;
-            if (distance >> search.shift != 0) {
-                note(element, room.above, before.above);
-                return;
-            }
-            const uint32_t at = atomicAdd(&room.inside, 1);
-            room.key[at] = distance;
-            room.index[at] = element;
-        });
-        __syncthreads();
-    }
-
-    // The cut of the interval, as Search.base from its base on; Search.wanted of those equal to it are
-    // in.
+    // The cut, as Search.base, and how many of those equal to it are in, as Search.wanted.
     __device__ Search<T> cut(Search<T> search) const
     {
-        search.base = 0;
         while (search.shift > 0) {
             const int next = search.shift > static_cast<int>(kDigitBits)
                                  ? search.shift - static_cast<int>(kDigitBits)
@@ -104,11 +70,11 @@ struct Few {
             for (uint32_t d = threadIdx.x; d < kDigits; d += kFinishThreads)
                 room.histogram[d] = 0;
             __syncthreads();
-            for (uint32_t i = threadIdx.x; i < room.inside; i += kFinishThreads) {
-                const Key<T> key = room.key[i], distance = key - search.base;
+            each<false>([&](T value, uint32_t) {
+                const Key<T> key = key_of(value), distance = key - search.base;
                 if (key >= search.base && distance >> search.shift == 0)
                     atomicAdd(&room.histogram[distance >> next], 1);
-            }
+            });
             __syncthreads();
             uint32_t total;
             const uint32_t found = find_digit(room.histogram, 0, search.wanted, total, room.digit);
@@ -118,9 +84,28 @@ struct Few {
         return search;
     }
 
-    // room.before, when all that may be selected is noted.
-    __device__ void count(Counts before) const
+    // An element that is selected, or may be: before the span it is counted, in the span it is noted.
+    __device__ void note(uint32_t element, uint32_t *bits, uint32_t &before) const
     {
+        before += element < begin();
+        if (element - begin() < kFewSpan)
+            atomicOr(&bits[(element - begin()) / kWarp], 1u << element % kWarp);
+    }
+
+    // room.before.
+    __device__ void count(Key<T> cut) const
+    {
+        Counts before = {0, 0};
+        room.above[threadIdx.x] = room.equal[threadIdx.x] = 0;
+        if (threadIdx.x == 0)
+            room.sums = {0, 0};
+        __syncthreads();
+        each<true>([&](T value, uint32_t element) {
+            if (key_of(value) > cut)
+                note(element, room.above, before.above);
+            else if (key_of(value) == cut)
+                note(element, room.equal, before.equal);
+        });
         before = {warp_sum(before.above), warp_sum(before.equal)};
         if (lane_of() == 0 && (before.above | before.equal) != 0) {
             atomicAdd(&room.sums.above, before.above);
@@ -140,7 +125,7 @@ struct Few {
     __device__ void write(Key<T> cut, uint32_t ties) const
     {
         T *const sum = sum_of<T>(job.acc);
-        each([&](T value, uint32_t element) {
+        each<true>([&](T value, uint32_t element) {
             if (element - begin() >= kFewSpan)
                 return;
             const Key<T> key = key_of(value);
@@ -160,36 +145,17 @@ struct Few {
     }
 };
 
-// Write what is selected, and return true, with the cut; or false, if too many candidates are nearly
-// equal.
+// Returns the cut.
 template <typename T>
-__device__ inline bool finish_few(const Select &job, const Need &need, Key<T> &cut,
-                                  FewRoom<T> &room)
+__device__ inline Key<T> finish_few(const Select &job, const Need &need, FewRoom &room)
 {
     const Few<T> few = {job, room};
     uint32_t inside;
-    const Search<T> interval = find_interval<T>(job, need, room.histogram, room.digit, inside);
-    if (inside > kFewInside<T>)
-        return false;
-    room.above[threadIdx.x] = room.equal[threadIdx.x] = 0;
-    if (threadIdx.x == 0) {
-        room.inside = 0;
-        room.sums = {0, 0};
-    }
-    __syncthreads();
-    Counts before = {0, 0};
-    few.sort(interval, before);
-    const Search<T> found = few.cut(interval);
-    for (uint32_t i = threadIdx.x; i < room.inside; i += kFinishThreads) {
-        if (room.key[i] > found.base)
-            few.note(room.index[i], room.above, before.above);
-        else if (room.key[i] == found.base)
-            few.note(room.index[i], room.equal, before.equal);
-    }
-    few.count(before);
-    cut = interval.base + found.base;
-    few.write(cut, found.wanted);
-    return true;
+    const Search<T> found =
+        few.cut(find_interval<T>(job, need, room.histogram, room.digit, inside));
+    few.count(found.base);
+    few.write(found.base, found.wanted);
+    return found.base;
 }
 
 } // namespace

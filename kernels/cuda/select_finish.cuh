@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select 
 {
     __shared__ union {
         FinishRoom finish;
-        FewRoom<T> few;
+        FewRoom few;
     } room;
     wait_for_previous();
     let_next_start();
@@ -120,11 +120,10 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select 
     Key<T> cut = 0;
     if (job.control->filtered != 0) {
         cut = finish_filtered<T>(job, room.finish);
+    } else if (wanted != 0 && job.few && !need.missed) {
+        cut = finish_few<T>(job, need, room.few);
     } else if (wanted != 0) {
-        const bool few = job.few && !need.missed && finish_few(job, need, cut, room.few);
-        __syncthreads(); // before the other room is used
-        if (!few)
-            cut = finish_rounds<T>(job, need, wanted, room.finish);
+        cut = finish_rounds<T>(job, need, wanted, room.finish);
     }
     if (blockIdx.x != 0 || threadIdx.x != 0)
         return;

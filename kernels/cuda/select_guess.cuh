@@ -79,7 +79,6 @@ struct MedianRoom {
     uint64_t guesses[kMostGuesses];
     uint64_t median;
 };
-constexpr uint32_t kMedianThreads = 4 * kMostGuesses;
 
 __device__ inline uint64_t median_of(const uint64_t *guesses, uint32_t n, MedianRoom &room)
 {

@@ -222,6 +222,7 @@ template <typename T, typename G>
 __global__ void __launch_bounds__(kPartitionThreads<T, G>, 1) select_partition(const Select job)
 {
     constexpr uint32_t kThreads = kPartitionThreads<T, G>, kWarps = kThreads / kWarp;
+    static_assert(kThreads >= 4 * kMostGuesses, "median_of has four threads for each guess");
     __shared__ uint32_t window[kDigits];
     __shared__ MedianRoom room;
     __shared__ PartitionStage<T> stages[kWarps];
@@ -239,8 +240,8 @@ __global__ void __launch_bounds__(kPartitionThreads<T, G>, 1) select_partition(c
                                  0,
                                  0,
                                  0};
-    // What made the range was over before guess began, and guess leaves it alone: so the first tile is on
-    // its way before the guess is known.
+    // What made the range was over before guess began, which is launched to begin behind it, and guess
+    // leaves the range alone: so the first tile is on its way before the guess is known.
     partition.prefetch(tile);
     wait_for_previous();
     let_next_start();

@@ -99,6 +99,10 @@ static void averages(int index, int n, void *argument)
     if (!member_begin(&m, index, n, NULL) || !CHECK_OK(create(&part, &m, *flags)))
         return;
     const uint64_t bytes = peer_bytes(&m);
+    find_views(&part);
+    if ((*flags & TRIB_REDUCER_VIEWS) != 0) /* one of these is where the memory begins */
+        for (int i = 0; i < GRADIENTS; i++)
+            CHECK_STATUS(trib_symmetric_free(m.comm, part.gradients[i]), TRIB_ERR_INVALID_ARGUMENT);
     CHECK(symmetric_taken(m.comm));
     CHECK(mapped(&m) == 2 && bytes >= GRADIENTS * COUNT * sizeof(float));
     for (int i = 0; i < STEPS; i++)
@@ -115,15 +119,37 @@ static void averages(int index, int n, void *argument)
     CHECK(symmetric_mappings() == 0);
 }
 
-/* Two at once have each their own; with TWINS twice as much. */
+/* In buckets of the caller's, of one gradient each. */
+static trib_status create_in_place(struct part *part, const struct member *m)
+{
+    static const uint64_t buckets[GRADIENTS] = {1, 1, 1, 1, 1};
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    trib_tensor tensors[GRADIENTS];
+    *part = (struct part){.member = m};
+    options.flags = TRIB_REDUCER_SUM;
+    options.buckets = buckets;
+    options.nbuckets = GRADIENTS;
+    for (int i = 0; i < GRADIENTS; i++) {
+        part->gradients[i] = part->own[i];
+        tensors[i] = (trib_tensor){.data = part->own[i], .count = COUNT, .dtype = TRIB_F32};
+    }
+    return trib_reducer_create(&part->reducer, m->comm, tensors, GRADIENTS, &options);
+}
+
+/* Two at once have each their own; with TWINS twice as much. Gradients in place need none. */
 static void two_at_once(int index, int n, void *nothing)
 {
-    static struct part parts[2];
+    static struct part parts[3];
     struct member m;
     (void)nothing;
     if (!member_begin(&m, index, n, NULL) || !CHECK_OK(create(&parts[0], &m, TRIB_REDUCER_VIEWS)))
         return;
     const uint64_t one = peer_bytes(&m);
+    if (CHECK_OK(create_in_place(&parts[2], &m))) {
+        CHECK(mapped(&m) == 1);
+        step(&parts[2], 1);
+        CHECK_OK(trib_reducer_destroy(parts[2].reducer));
+    }
     CHECK_OK(create(&parts[1], &m, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS));
     CHECK(mapped(&m) == 2 && peer_bytes(&m) - one > one);
     for (int i = 0; i < STEPS; i++)
@@ -226,6 +252,26 @@ static void fails(int index, int n, void *argument)
     CHECK(symmetric_mappings() == 0);
 }
 
+/* Without what the backend wants: by its library. */
+static void does_without(int index, int n, void *nothing)
+{
+    static struct part part;
+    struct member m;
+    (void)nothing;
+    symmetric_want(WANTED);
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    if (index == 1)
+        symmetric_set_fault(SYMMETRIC_TAKE, false);
+    if (CHECK_OK(create(&part, &m, TRIB_REDUCER_VIEWS))) {
+        CHECK(!symmetric_taken(m.comm) && mapped(&m) == 1);
+        step(&part, 1);
+        CHECK_OK(trib_reducer_destroy(part.reducer));
+    }
+    member_end(&m);
+    CHECK(symmetric_mappings() == 0);
+}
+
 static void is_lost(int index, int n, void *argument)
 {
     const struct trial *trial = argument;
@@ -269,6 +315,9 @@ int main(void)
     check_end();
     check_begin("what a sparse state left");
     processes_check(THREE, MEMBER_DEADLINE_MS, takes_what_a_state_left, NULL);
+    check_end();
+    check_begin("the backend does without");
+    processes_check(THREE, MEMBER_DEADLINE_MS, does_without, NULL);
     check_end();
     check_begin("a sparse reducer");
     processes_check(THREE, MEMBER_DEADLINE_MS, sparse_ones_need_none, NULL);

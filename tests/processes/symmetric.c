@@ -81,6 +81,12 @@ static size_t near_from(const struct tri_transport *self)
     return 0;
 }
 
+static bool serves(struct tri_transport *self, size_t count, trib_dtype dtype)
+{
+    (void)self, (void)dtype;
+    return count >= SYMMETRIC_SERVED;
+}
+
 static size_t wants(struct tri_transport *self)
 {
     return self->asked ? 0 : wanted;
@@ -166,6 +172,7 @@ void processes_symmetric_end(struct tri_transport *self)
 
 const struct tri_symmetric_ops processes_symmetric = {.refuses = refuses,
                                                       .near_from = near_from,
+                                                      .serves = serves,
                                                       .wants = wants,
                                                       .alloc = alloc,
                                                       .map = map,

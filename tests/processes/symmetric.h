@@ -6,6 +6,9 @@
 
 extern const struct tri_symmetric_ops processes_symmetric;
 
+/* An allreduce of so many elements and more is served in it. */
+enum { SYMMETRIC_SERVED = 600 };
+
 /* The transport ends. */
 void processes_symmetric_end(struct tri_transport *self);
 

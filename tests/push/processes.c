@@ -127,6 +127,21 @@ double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant v
     return time_calls(comm, stream, queue_sum, &sum);
 }
 
+/* Which alone has atomics. */
+static bool are_linked(int gpus)
+{
+    for (int from = 0; from < gpus; from++)
+        for (int to = 0; to < gpus; to++) {
+            int atomics = 1;
+            if (from != to)
+                MUST(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from,
+                                               to));
+            if (atomics == 0)
+                return false;
+        }
+    return true;
+}
+
 static void look(int index, int n, void *argument)
 {
     struct machine *machine = argument;
@@ -134,6 +149,7 @@ static void look(int index, int n, void *argument)
     if (cudaGetDeviceCount(&machine->gpus) != cudaSuccess)
         machine->gpus = 0;
     machine->reach = cuda_map_peers(machine->gpus);
+    machine->nvlink = machine->reach && are_linked(machine->gpus);
 }
 
 struct machine look_at_machine(void)
@@ -155,6 +171,7 @@ void run_case(const struct machine *machine, const char *what,
     shared->alone = alone;
     shared->captured = captured;
     shared->reach = machine->reach;
+    shared->nvlink = machine->nvlink;
     check_begin("%d processes, %d rounds of %s%s%s", size, rounds, what,
                 captured ? ", replayed" : "", alone ? ", each sees its own GPU only" : "");
     children_run_all(size, DEADLINE_MS, body, shared);

@@ -23,7 +23,7 @@ struct shared {
     trib_id id;
     int rounds;
     bool alone, captured; /* each sees its own GPU only; calls are captured, and replayed */
-    bool reach;           /* the GPUs do */
+    bool reach, nvlink;   /* the GPUs do; over NVLink */
     uint32_t flags;       /* of the communicator's options */
     _Atomic int made, met;
 };
@@ -40,7 +40,7 @@ struct rank {
 /* A machine with GPUs. */
 struct machine {
     int gpus;
-    bool reach; /* each GPU every other one */
+    bool reach, nvlink; /* each GPU every other one; over NVLink */
 };
 
 /* The same numbers in all processes that begin with the same `state`. */
