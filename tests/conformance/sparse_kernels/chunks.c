@@ -155,6 +155,19 @@ static void choose_case(struct sparse_rig *rig, const struct mode *mode, size_t 
     check_end();
 }
 
+/* More chunks with a gradient than cuda gives a block each, of the sizes that its warps hold. */
+static void many_chunks(struct sparse_rig *rig)
+{
+    enum { MANY = 600 };
+    static const int kinds[] = {SPARSE_LAYERS, SPARSE_GAUSS, SPARSE_TIES_AT, SPARSE_INFINITIES};
+    static const size_t with[] = {1, 2, 4, 6}; /* modes */
+    for (size_t i = 0; i < (rig->quick ? 1 : 4); i++) {
+        choose_case(rig, &modes[with[i]], MANY * 1024 + 77, 1024, 11, kinds[i]);
+        if (!rig->quick)
+            choose_case(rig, &modes[with[i]], MANY * 4096 + 77, 4096, 41, kinds[i]);
+    }
+}
+
 static void choose(struct sparse_rig *rig)
 {
     static const uint32_t chunks[] = {4096, 64, 1024, 65536, 8192, 32768, 256, 16, 1};
@@ -175,6 +188,7 @@ static void choose(struct sparse_rig *rig)
             choose_case(rig, &modes[m], 4096 * 4 + 77, 4096, 32, kind);
     if (!rig->quick)
         choose_case(rig, &modes[1], 1000003, 4096, 41, SPARSE_LAYERS);
+    many_chunks(rig);
 }
 
 /* --------------------------------------------------------------------------- unpack and merge */
