@@ -182,12 +182,13 @@ struct tri_counters {
     uint64_t check;                      /* tri_counters_check; the last */
 };
 enum { TRI_COUNTERS_WORDS = sizeof(struct tri_counters) / sizeof(uint64_t) };
+#define TRI_COUNTERS_STEP 0x9e3779b97f4a7c15u /* from one place to the next */
 
 /* The bits of word + place without a pattern (the finalizer of MurmurHash3, Appleby 2011), so that
  * words of two calls have the check of neither, but once in 2^64. */
 static inline uint64_t tri_counters_mixed(uint64_t word, uint64_t place)
 {
-    uint64_t x = word + (place + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t x = word + (place + 1) * TRI_COUNTERS_STEP;
     x ^= x >> 33;
     x *= 0xff51afd7ed558ccdu;
     x ^= x >> 33;

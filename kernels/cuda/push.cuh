@@ -154,8 +154,8 @@ __device__ inline Part<T> reduce_chunk(const uint4 (&granules)[Ranks], int size,
     return reduce(parts, size, op);
 }
 
-// All that this block's first thread has waited for has come. Not before that: while a peer is late, blocks
-// of the next call would take room on the device, and do nothing.
+// The peers for which this block's first thread waits have come. Not before that: while one is late, blocks of
+// the next call would take room on the device, and do nothing.
 __device__ inline void let_next_call_start()
 {
     if (threadIdx.x == 0)

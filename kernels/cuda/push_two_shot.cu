@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_two_shot(const
     for (uint32_t i = first; i < job.each; i += step)
         if (!reduce_share<T, Ranks>(job, self, slot, received, i))
             return;
-    let_next_call_start(); // no peer is late any more
+    let_next_call_start();
     for (uint32_t i = first; i < others; i += step)
         if (!take_share<T>(job, self, received, shared_at(job, self.rank, i)))
             return;

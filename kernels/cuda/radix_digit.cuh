@@ -7,6 +7,14 @@ namespace {
 
 constexpr uint32_t kDigitBits = 11, kDigits = 1u << kDigitBits;
 
+// The wanted-th largest key lies in [base, base + 2^shift): `wanted` is its rank there.
+template <typename T>
+struct Search {
+    Key<T> base;
+    int shift;
+    uint32_t wanted;
+};
+
 // The digit of the wanted-th largest item. `histogram`: how many items have each digit, in shared
 // memory; `total` becomes their sum, and if `all` is more, what it is more lies above every digit.
 // `wanted` becomes the rank within the digit. kDigits, and `wanted` as it was, if it is none of
@@ -47,6 +55,33 @@ __device__ inline uint32_t find_digit(const uint32_t *histogram, uint32_t all, u
         wanted = room.wanted;
     __syncthreads();
     return digit;
+}
+
+// The wanted-th largest key, as Search.base, and its rank among those equal to it, as Search.wanted: digit by
+// digit, by all threads of a block. each(body): body(key) of every key, each by some thread.
+template <typename T, uint32_t Threads, typename Each>
+__device__ inline Search<T> narrow(Search<T> search, uint32_t *histogram, DigitRoom<Threads> &room,
+                                   Each each)
+{
+    while (search.shift > 0) {
+        const int next = search.shift > static_cast<int>(kDigitBits)
+                             ? search.shift - static_cast<int>(kDigitBits)
+                             : 0;
+        for (uint32_t d = threadIdx.x; d < kDigits; d += Threads)
+            histogram[d] = 0;
+        __syncthreads();
+        each([&](Key<T> key) {
+            const Key<T> distance = key - search.base;
+            if (key >= search.base && distance >> search.shift == 0)
+                atomicAdd(&histogram[distance >> next], 1);
+        });
+        __syncthreads();
+        uint32_t total;
+        const uint32_t digit = find_digit(histogram, 0, search.wanted, total, room);
+        search.base += static_cast<Key<T>>(digit) << next;
+        search.shift = next;
+    }
+    return search;
 }
 
 } // namespace

@@ -56,21 +56,12 @@ __device__ inline Change change_of(const tri_record &job, uint32_t lane)
     }
 }
 
-// As tri_counters_mixed.
-__device__ inline uint64_t mixed(uint64_t word, uint64_t place)
-{
-    uint64_t x = word + (place + 1) * 0x9e3779b97f4a7c15u;
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdu;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53u;
-    return x ^ x >> 33;
-}
-
-// The check, in all lanes. All lanes take part.
+// tri_counters_check, in all lanes. All lanes take part.
 __device__ inline uint64_t check_of(uint64_t word, uint32_t lane)
 {
-    uint64_t check = lane < WORD(check) ? mixed(word, lane) : 0;
+    uint64_t check = 0;
+    if (lane < WORD(check))
+        check = mixed(word + (uint64_t{lane} + 1) * TRI_COUNTERS_STEP);
 #pragma unroll
     for (uint32_t d = kWarp / 2; d > 0; d /= 2)
         check ^= __shfl_xor_sync(kAllLanes, check, d);

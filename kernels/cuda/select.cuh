@@ -114,14 +114,6 @@ struct Select {
     bool few; // there is no filter
 };
 
-// The wanted-th largest key lies in [base, base + 2^shift): `wanted` is its rank there.
-template <typename T>
-struct Search {
-    Key<T> base;
-    int shift;
-    uint32_t wanted;
-};
-
 // Do the candidates suffice?
 struct Need {
     uint32_t candidates;

@@ -61,27 +61,11 @@ struct Few {
     }
 
     // The cut, as Search.base, and how many of those equal to it are in, as Search.wanted.
-    __device__ Search<T> cut(Search<T> search) const
+    __device__ Search<T> cut(const Search<T> &interval) const
     {
-        while (search.shift > 0) {
-            const int next = search.shift > static_cast<int>(kDigitBits)
-                                 ? search.shift - static_cast<int>(kDigitBits)
-                                 : 0;
-            for (uint32_t d = threadIdx.x; d < kDigits; d += kFinishThreads)
-                room.histogram[d] = 0;
-            __syncthreads();
-            each<false>([&](T value, uint32_t) {
-                const Key<T> key = key_of(value), distance = key - search.base;
-                if (key >= search.base && distance >> search.shift == 0)
-                    atomicAdd(&room.histogram[distance >> next], 1);
-            });
-            __syncthreads();
-            uint32_t total;
-            const uint32_t found = find_digit(room.histogram, 0, search.wanted, total, room.digit);
-            search.base += static_cast<Key<T>>(found) << next;
-            search.shift = next;
-        }
-        return search;
+        return narrow<T>(interval, room.histogram, room.digit, [&](auto body) {
+            each<false>([&](T value, uint32_t) { body(key_of(value)); });
+        });
     }
 
     // An element that is selected, or may be: before the span it is counted, in the span it is noted.

@@ -15,26 +15,11 @@ __device__ inline Search<T> cut_inside(const Select &job, FinishRoom &room)
 {
     const Key<T> *const keys = static_cast<const Key<T> *>(job.inside); // without the base
     const uint32_t n = job.control->inside;
-    Search<T> search = {0, job.control->shift, job.control->wanted};
-    while (search.shift > 0) {
-        const int next = search.shift > static_cast<int>(kDigitBits)
-                             ? search.shift - static_cast<int>(kDigitBits)
-                             : 0;
-        for (uint32_t d = threadIdx.x; d < kDigits; d += kFinishThreads)
-            room.histogram[d] = 0;
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < n; i += kFinishThreads) {
-            const Key<T> key = keys[i], distance = key - search.base;
-            if (key >= search.base && distance >> search.shift == 0)
-                atomicAdd(&room.histogram[distance >> next], 1);
-        }
-        __syncthreads();
-        uint32_t total;
-        const uint32_t digit = find_digit(room.histogram, 0, search.wanted, total, room.digit);
-        search.base += static_cast<Key<T>>(digit) << next;
-        search.shift = next;
-    }
-    return search;
+    return narrow<T>(Search<T>{0, job.control->shift, job.control->wanted}, room.histogram,
+                     room.digit, [&](auto body) {
+                         for (uint32_t i = threadIdx.x; i < n; i += kFinishThreads)
+                             body(keys[i]);
+                     });
 }
 
 // The candidates before this warp's part; `cut` is without the base.

@@ -9,16 +9,6 @@
 
 namespace {
 
-// Bits without a pattern.
-__device__ inline uint64_t mixed(uint64_t x)
-{
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdull;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53ull;
-    return x ^ x >> 33;
-}
-
 // Somewhere in the j-th of so many equal parts of the range.
 __device__ inline uint64_t sampled(uint64_t j, uint64_t parts, uint64_t count)
 {

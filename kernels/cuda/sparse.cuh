@@ -63,6 +63,16 @@ __device__ inline bool finite(T x)
     return key_of(x) < KeyOf<T>::kInfinity;
 }
 
+// Bits without a pattern (the finalizer of MurmurHash3, Appleby 2011).
+__device__ inline uint64_t mixed(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdull;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ull;
+    return x ^ x >> 33;
+}
+
 // ------------------------------------------------------------------------------------- arithmetic
 
 // gradient + decay * residual: the product rounded, then the sum; never one fused operation.
