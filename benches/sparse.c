@@ -336,11 +336,16 @@ static const struct mode modes[] = {
     {"bf16", false, TRIB_BF16, false}, {"bf16_momentum", false, TRIB_BF16, true}};
 enum { MODES = sizeof modes / sizeof *modes };
 
+/* Has this run such rows, whatever the modes that were asked for? */
+static bool is_possible(const struct sparse_options *options, const struct mode *mode)
+{
+    return (!mode->momentum || options->momentum != 0) &&
+           (!mode->in_place || options->way == BENCH_EACH);
+}
+
 static bool is_wanted(const struct sparse_options *options, const struct mode *mode)
 {
-    if (mode->momentum && options->momentum == 0)
-        return false;
-    if (mode->in_place && options->way != BENCH_EACH)
+    if (!is_possible(options, mode))
         return false;
     return mode->wire != 0 ? options->bf16 : mode->in_place ? options->in_place : options->separate;
 }
@@ -351,8 +356,7 @@ static size_t measure_density(const struct bench *bench, trib_comm *const *alone
 {
     size_t wrong = 0;
     for (int mode = 0; mode < MODES && options->select; mode++)
-        if (modes[mode].wire == 0 && (!modes[mode].momentum || options->momentum != 0) &&
-            (!modes[mode].in_place || options->way == BENCH_EACH))
+        if (modes[mode].wire == 0 && is_possible(options, &modes[mode]))
             wrong += measure_select(bench, alone, data, density, &modes[mode], options, output);
     for (int32_t i = 0; i < trib_sparse_algorithm_count(); i++) {
         const char *name = trib_sparse_algorithm_name(i);

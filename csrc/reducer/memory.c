@@ -45,18 +45,19 @@ static void place_buckets(struct trib_reducer *reducer, char *buckets)
     reducer->twins = twins ? buckets + set_bytes(reducer) : NULL;
 }
 
-static trib_status allocate(struct trib_reducer *reducer)
+/* `shares`: but for the buckets. */
+static trib_status allocate(struct trib_reducer *reducer, bool shares)
 {
     const size_t calls = calls_bytes(reducer);
     const struct tri_device_ops *ops = reducer->backend->device;
     TRI_TRY(tri_workspace_open(&reducer->memory, reducer->comm->owner, TRI_NO_STATE,
                                sizeof(struct tri_list_counts)));
-    TRI_TRY(tri_workspace_add(&reducer->memory,
-                              ALIGN + calls + (reducer->shares ? 0 : buckets_bytes(reducer))));
+    TRI_TRY(
+        tri_workspace_add(&reducer->memory, ALIGN + calls + (shares ? 0 : buckets_bytes(reducer))));
     reducer->counts = reducer->memory.pinned;
     reducer->scalars = reducer->memory.blocks->data;
     reducer->calls = (struct tri_revocable *)(void *)((char *)reducer->memory.blocks->data + ALIGN);
-    if (!reducer->shares)
+    if (!shares)
         place_buckets(reducer, (char *)reducer->memory.blocks->data + ALIGN + calls);
     TRI_TRY(ops->event_create(reducer->device, &reducer->event));
     return ops->stream_create(reducer->device, &reducer->stream);
@@ -88,16 +89,16 @@ static trib_status clear(struct trib_reducer *reducer)
 
 trib_status tri_reducer_allocate(struct trib_reducer *reducer)
 {
-    reducer->shares = serves_any(reducer);
-    TRI_TRY(allocate(reducer));
-    return reducer->shares ? TRIB_OK : clear(reducer);
+    const bool shares = serves_any(reducer);
+    TRI_TRY(allocate(reducer, shares));
+    return shares ? TRIB_OK : clear(reducer);
 }
 
 trib_status tri_reducer_share(struct trib_reducer *reducer, trib_stream stream)
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.*): no rank has failed, so there is one */
     struct trib_comm *comm = reducer->comm;
-    if (!reducer->shares)
+    if (reducer->buckets != NULL)
         return TRIB_OK;
     TRI_TRY(tri_symmetric_make(&reducer->near, comm, TRI_REDUCER_CREATE, buckets_bytes(reducer),
                                true, stream));

@@ -4,7 +4,7 @@
 
 #include "csrc/reducer/reducer.h"
 
-/* All that this rank needs by itself. reducer->layout is made. After a failure the caller discards the reducer. */
+/* All that this rank needs by itself; buckets that are to be shared stay NULL. reducer->layout is made. After a failure the caller discards the reducer. */
 trib_status tri_reducer_allocate(struct trib_reducer *reducer);
 
 /* All ranks have done that: what they make together, if anything, on the stream of the call that makes the

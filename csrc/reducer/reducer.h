@@ -37,9 +37,8 @@ struct trib_reducer {
     struct tri_gradient_limits limits;
     struct tri_gradient_layout layout; /* learn.c makes another one */
     trib_stream stream;                /* of its own; see step.c for what runs on it */
-    bool shares;                /* buckets and twins lie in memory that all ranks make together: */
-    struct tri_symmetric *near; /* this, once they have */
-    char *buckets, *twins;      /* twins NULL: buckets are reduced in place */
+    struct tri_symmetric *near;        /* NULL; or what the buckets and twins lie in */
+    char *buckets, *twins;             /* twins NULL: buckets are reduced in place */
     struct tri_reducer_scalars *scalars;
     struct tri_list_counts *counts;   /* pinned memory */
     struct trib_sparse **states;      /* of each bucket; NULL: dense */

@@ -27,19 +27,25 @@ static uint64_t peer_bytes(const struct member *m)
     return memory.peer_bytes;
 }
 
-static trib_status create(struct part *part, const struct member *m, uint32_t flags)
+static trib_status create_with(struct part *part, const struct member *m,
+                               const trib_reducer_options *options)
 {
-    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     trib_tensor tensors[GRADIENTS];
-    *part = (struct part){.member = m, .flags = flags};
-    options.flags = flags | TRIB_REDUCER_SUM;
-    options.bucket_bytes = 2 * COUNT * sizeof(float);
-    options.first_bytes = 1;
+    *part = (struct part){.member = m, .flags = options->flags};
     for (int i = 0; i < GRADIENTS; i++) {
         part->gradients[i] = part->own[i];
         tensors[i] = (trib_tensor){.data = part->own[i], .count = COUNT, .dtype = TRIB_F32};
     }
-    return trib_reducer_create(&part->reducer, m->comm, tensors, GRADIENTS, &options);
+    return trib_reducer_create(&part->reducer, m->comm, tensors, GRADIENTS, options);
+}
+
+static trib_status create(struct part *part, const struct member *m, uint32_t flags)
+{
+    trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
+    options.flags = flags | TRIB_REDUCER_SUM;
+    options.bucket_bytes = 2 * COUNT * sizeof(float);
+    options.first_bytes = 1;
+    return create_with(part, m, &options);
 }
 
 static void find_views(struct part *part)
@@ -124,16 +130,10 @@ static trib_status create_in_place(struct part *part, const struct member *m)
 {
     static const uint64_t buckets[GRADIENTS] = {1, 1, 1, 1, 1};
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
-    trib_tensor tensors[GRADIENTS];
-    *part = (struct part){.member = m};
     options.flags = TRIB_REDUCER_SUM;
     options.buckets = buckets;
     options.nbuckets = GRADIENTS;
-    for (int i = 0; i < GRADIENTS; i++) {
-        part->gradients[i] = part->own[i];
-        tensors[i] = (trib_tensor){.data = part->own[i], .count = COUNT, .dtype = TRIB_F32};
-    }
-    return trib_reducer_create(&part->reducer, m->comm, tensors, GRADIENTS, &options);
+    return create_with(part, m, &options);
 }
 
 /* Two at once have each their own; with TWINS twice as much. Gradients in place need none. */
@@ -297,6 +297,13 @@ static void try(enum symmetric_step step, bool kills)
     check_end();
 }
 
+static void three(const char *what, void (*body)(int index, int n, void *argument), void *argument)
+{
+    check_begin("%s", what);
+    processes_check(THREE, MEMBER_DEADLINE_MS, body, argument);
+    check_end();
+}
+
 int main(void)
 {
     static const uint32_t flags[] = {0, TRIB_REDUCER_VIEWS, TRIB_REDUCER_VIEWS | TRIB_REDUCER_TWINS,
@@ -310,21 +317,11 @@ int main(void)
             processes_check(n, MEMBER_DEADLINE_MS, averages, &of);
             check_end();
         }
-    check_begin("two reducers at once");
-    processes_check(THREE, MEMBER_DEADLINE_MS, two_at_once, NULL);
-    check_end();
-    check_begin("what a sparse state left");
-    processes_check(THREE, MEMBER_DEADLINE_MS, takes_what_a_state_left, NULL);
-    check_end();
-    check_begin("the backend does without");
-    processes_check(THREE, MEMBER_DEADLINE_MS, does_without, NULL);
-    check_end();
-    check_begin("a sparse reducer");
-    processes_check(THREE, MEMBER_DEADLINE_MS, sparse_ones_need_none, NULL);
-    check_end();
-    check_begin("an abort");
-    processes_check(THREE, MEMBER_DEADLINE_MS, is_aborted, (void *)met);
-    check_end();
+    three("two reducers at once", two_at_once, NULL);
+    three("what a sparse state left", takes_what_a_state_left, NULL);
+    three("the backend does without", does_without, NULL);
+    three("a sparse reducer", sparse_ones_need_none, NULL);
+    three("an abort", is_aborted, (void *)met);
     children_unshare((void *)met, sizeof *met);
     for (int step = SYMMETRIC_ALLOC; step <= SYMMETRIC_MAP; step++)
         for (int kills = 0; kills < 2; kills++)

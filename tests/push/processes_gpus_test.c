@@ -77,11 +77,17 @@ static bool is_right(const struct rank *r, const struct call *call, const uint32
     return true;
 }
 
+static uint64_t peer_bytes(const struct rank *r)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_comm_memory(&memory, r->comm));
+    return memory.peer_bytes;
+}
+
 /* By the memory that it has for that. */
 static bool is_served(const struct rank *r)
 {
-    trib_memory memory = TRIB_MEMORY_INIT;
-    return CHECK_OK(trib_comm_memory(&memory, r->comm)) && memory.peer_bytes > 0;
+    return peer_bytes(r) > 0;
 }
 
 static void make_all(const struct rank *r, const void *argument)
@@ -217,13 +223,6 @@ static void reduce_steps(const struct rank *r, trib_reducer *reducer)
             CHECK(is_filled(host, views[g], gradient(0, step, g) * ranks));
     }
     free(host);
-}
-
-static uint64_t peer_bytes(const struct rank *r)
-{
-    trib_memory memory = TRIB_MEMORY_INIT;
-    CHECK_OK(trib_comm_memory(&memory, r->comm));
-    return memory.peer_bytes;
 }
 
 static void run_reducer(int index, int n, void *argument)
