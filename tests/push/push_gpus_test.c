@@ -1,6 +1,8 @@
 /* push between the GPUs of this process, a rank each: every type and reduction against arithmetic on the
  * host, long rows of calls, graphs, and what ends a call that waits in vain.
- *   push_gpus_test [CALLS]   of random sizes, 100,000 unless it is given */
+ *   push_gpus_test [RANDOM [SMALL]]
+ * RANDOM calls of random sizes, late by chance, 100,000 unless it is given; then SMALL allreduces back to back,
+ * 1,000,000 unless it is given */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,7 +303,8 @@ static void late_peer(struct gpus *gpus)
 
 int main(int n, char **arguments)
 {
-    const int calls = n > 1 ? atoi(arguments[1]) : 100000;
+    const int random = n > 1 ? atoi(arguments[1]) : 100000;
+    const int small = n > 2 ? atoi(arguments[2]) : 1000000;
     const char *why;
     struct gpus gpus;
     if (!gpus_open(&gpus, 1, &why)) {
@@ -317,7 +320,8 @@ int main(int n, char **arguments)
     no_peer(&gpus);
     soak_aborts(&gpus, 20);
     soak_graphs(&gpus, 1000);
-    soak_random(&gpus, calls);
+    soak_random(&gpus, random);
+    soak_small(&gpus, small);
     gpus_close(&gpus);
     return check_finish("push_gpus_test");
 }

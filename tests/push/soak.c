@@ -9,7 +9,7 @@
 #include "tests/push/soak_calls.h"
 #include "tests/team.h"
 
-enum { GRAPH_CALLS = 5 };
+enum { GRAPH_CALLS = 5, SMALL_CALLS = 1000 };
 
 static void CUDART_CB rest(void *us)
 {
@@ -85,19 +85,28 @@ static size_t recv_at(const struct soak_thread *t, const struct soak_call *call)
            (call->kind == TRI_PUSH_REDUCE_SCATTER ? (size_t)t->rank * soak_block_bytes(call) : 0);
 }
 
-/* `calls`, whose inputs are copies that the stream makes before the graph: in place. */
-static cudaGraphExec_t capture(struct soak_thread *t, const struct soak_call *calls)
+static void begin_capture(struct soak_thread *t)
 {
-    const cudaStream_t stream = t->soak->gpus->streams[t->rank];
+    MUST(cudaStreamBeginCapture(t->soak->gpus->streams[t->rank], cudaStreamCaptureModeThreadLocal));
+}
+
+static cudaGraphExec_t end_capture(struct soak_thread *t)
+{
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
-    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < GRAPH_CALLS; i++)
-        soak_queue(t, &calls[i], t->out + send_at(t, &calls[i]), t->out + recv_at(t, &calls[i]));
-    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaStreamEndCapture(t->soak->gpus->streams[t->rank], &graph));
     MUST(cudaGraphInstantiate(&executable, graph, 0));
     MUST(cudaGraphDestroy(graph));
     return executable;
+}
+
+/* `calls`, whose inputs are copies that the stream makes before the graph: in place. */
+static cudaGraphExec_t capture(struct soak_thread *t, const struct soak_call *calls)
+{
+    begin_capture(t);
+    for (int i = 0; i < GRAPH_CALLS; i++)
+        soak_queue(t, &calls[i], t->out + send_at(t, &calls[i]), t->out + recv_at(t, &calls[i]));
+    return end_capture(t);
 }
 
 /* What the next launch of the graph works on. */
@@ -150,6 +159,55 @@ void soak_graphs(struct gpus *gpus, int launches)
     soak_open(&s, gpus, launches);
     check_ranks(gpus->size, graph_rank, &s);
     CHECK_MSG(*gpus->abort_flag == 0, "a call waited for more than %d ms", GPUS_PATIENCE_MS);
+    soak_close(&s);
+    check_end();
+}
+
+/* ---- small calls back to back */
+
+/* Into places of their own, which the graph first fills with bytes that no result is. */
+static cudaGraphExec_t capture_small(struct soak_thread *t, struct soak_call *calls, size_t *bytes)
+{
+    *bytes = 0;
+    for (int i = 0; i < SMALL_CALLS; i++) {
+        calls[i] = soak_small_call(t, *bytes);
+        *bytes = soak_end_of(t, &calls[i]);
+    }
+    begin_capture(t);
+    MUST(cudaMemsetAsync(t->out, 0x5a, *bytes, t->soak->gpus->streams[t->rank]));
+    for (int i = 0; i < SMALL_CALLS; i++)
+        soak_queue_call(t, &calls[i]);
+    return end_capture(t);
+}
+
+static void small_rank(int rank, int size, void *argument)
+{
+    struct soak *s = argument;
+    struct soak_thread *t = soak_begin(s, rank);
+    struct soak_call calls[SMALL_CALLS];
+    size_t bytes;
+    cudaGraphExec_t graph = capture_small(t, calls, &bytes);
+    team_barrier(&s->ready, size);
+    for (int done = 0; done < s->calls && *(volatile uint32_t *)s->gpus->abort_flag == 0;
+         done += SMALL_CALLS) {
+        MUST(cudaGraphLaunch(graph, s->gpus->streams[rank]));
+        fetch(t, bytes);
+        for (int i = 0; i < SMALL_CALLS; i++)
+            soak_check(t, &calls[i], calls[i].at);
+    }
+    MUST(cudaGraphExecDestroy(graph));
+}
+
+void soak_small(struct gpus *gpus, int calls)
+{
+    struct soak s;
+    check_begin("push on %d GPUs: %d small allreduces back to back", gpus->size, calls);
+    soak_open(&s, gpus, calls);
+    const double began = check_now_ms();
+    check_ranks(gpus->size, small_rank, &s);
+    CHECK_MSG(*gpus->abort_flag == 0, "a call waited for more than %d ms", GPUS_PATIENCE_MS);
+    printf("push: %d small allreduces in %.1f s, looked at between\n", calls,
+           (check_now_ms() - began) / 1e3);
     soak_close(&s);
     check_end();
 }

@@ -134,6 +134,18 @@ struct soak_call soak_random_call(struct soak_thread *t, size_t at)
     return call;
 }
 
+struct soak_call soak_small_call(struct soak_thread *t, size_t at)
+{
+    struct soak_call call = {.type = (int)(soak_draw(&t->common) % SOAK_TYPES),
+                             .input = (int)(soak_draw(&t->common) % SOAK_INPUTS),
+                             .kind = TRI_PUSH_ALLREDUCE};
+    const size_t width = trib_dtype_size(types[call.type]);
+    call.count = 1 + soak_draw(&t->common) % (SOAK_SMALL / width);
+    call.first = soak_draw(&t->common) % (SOAK_BYTES / width - call.count + 1);
+    call.at = (at + width - 1) / width * width;
+    return call;
+}
+
 void soak_queue(struct soak_thread *t, const struct soak_call *call, const void *send, void *recv)
 {
     gpus_push_one(

@@ -12,6 +12,7 @@ enum {
     SOAK_TYPES = 4,
     SOAK_INPUTS = 4,       /* of each type */
     SOAK_BYTES = 64 << 10, /* of the largest call */
+    SOAK_SMALL = 1 << 10,  /* of the largest small one */
     SOAK_BATCH = 64        /* calls between two looks at the results */
 };
 
@@ -56,6 +57,8 @@ struct soak_thread *soak_begin(struct soak *s, int rank);
 /* A call whose result is at byte `at` of the batch's, or a few bytes behind: mostly a few elements,
  * sometimes many; any alignment that the type allows. */
 struct soak_call soak_random_call(struct soak_thread *t, size_t at);
+/* The same of an allreduce of at most SOAK_SMALL bytes. */
+struct soak_call soak_small_call(struct soak_thread *t, size_t at);
 trib_dtype soak_dtype(const struct soak_call *call);
 /* Blocks of the larger buffer, and the bytes of each. */
 size_t soak_blocks(const struct soak_thread *t, const struct soak_call *call);
