@@ -34,6 +34,7 @@ struct bench_collective {
     const char *name;
     enum bench_kind kind;
     bool reduces; /* takes an op */
+    bool varies;  /* takes a variant */
     /* Elements of send and recv for `count` on `ranks` ranks. */
     size_t (*send_elements)(size_t count, int ranks);
     size_t (*recv_elements)(size_t count, int ranks);

@@ -33,8 +33,9 @@ static const struct kind {
     size_t most; /* bytes */
 } kinds[] = {{"allreduce", "allreduce", TRI_PUSH_ALLREDUCE, USUAL},
              {"two shot", "allreduce", TRI_PUSH_TWO_SHOT, MOST},
-             {"reduce_scatter", "reduce_scatter", TRI_PUSH_REDUCE_SCATTER, USUAL},
-             {"allgather", "allgather", TRI_PUSH_ALLGATHER, USUAL},
+             {"reduce_scatter", "reduce_scatter", TRI_PUSH_REDUCE_SCATTER, MOST},
+             {"allgather", "allgather", TRI_PUSH_ALLGATHER, MOST},
+             {"alltoall", "alltoall", TRI_PUSH_ALLTOALL, MOST},
              {"broadcast", "broadcast", TRI_PUSH_BROADCAST, USUAL}};
 
 struct benched {
@@ -120,8 +121,7 @@ static size_t bench_size(const struct bench *bench, struct benched *b, size_t by
     const bench_body eager[] = {push, push_and_event, nccl}, graph[] = {push, nccl};
     struct bench_burst burst = {BENCH_EAGER, CALLS, WARMUP, samples};
     struct bench_result results[5];
-    const bool blocks =
-        b->call.kind == TRI_PUSH_REDUCE_SCATTER || b->call.kind == TRI_PUSH_ALLGATHER;
+    const bool blocks = tri_push_scatters(b->call.kind) || tri_push_gathers(b->call.kind);
     for (int rank = 0; rank < bench->ranks; rank++)
         b->buffers[rank].count = bytes / sizeof(float) / (blocks ? (size_t)bench->ranks : 1);
     bench_time_bursts(bench, &burst, eager, 3, b, results);

@@ -7,19 +7,29 @@
 #include "benches/sweep.h"
 
 struct sweep {
-    struct bench bench[SWEEP_VARIANTS]; /* of each row of sweep_variants that was asked for */
+    struct bench bench[SWEEP_VARIANTS]; /* by the row of sweep_variants that opened it */
     struct options options;
     FILE *json; /* NULL: none */
     size_t rows, wrong;
 };
 
-/* "all" means those of any buffers: not every backend and machine has the others. */
+/* "all" means those of any calls: not every backend and machine has the others. */
 static bool asked_for(const struct sweep *sweep, int variant)
 {
     const char *list = sweep->options.variant;
-    const bool any_buffers = !sweep_variants[variant].symmetric;
-    return (any_buffers || strcmp(list, "all") != 0) &&
+    const bool any_calls = sweep_variants[variant].variant == TRIB_VARIANT_AUTO;
+    return (any_calls || strcmp(list, "all") != 0) &&
            bench_in_list(list, sweep_variants[variant].name);
+}
+
+/* The first variant that was asked for and opens its communicators like this one. */
+static int opener(const struct sweep *sweep, int variant)
+{
+    int first = 0;
+    while (!asked_for(sweep, first) ||
+           sweep_variants[first].choose != sweep_variants[variant].choose)
+        first++;
+    return first;
 }
 
 /* Some bench; all have the same ranks and threads. */
@@ -36,7 +46,8 @@ static void sweep_row(struct sweep *sweep, struct row row, const struct bench *b
     struct options options = sweep->options;
     if (options.iterations == 0)
         options.iterations = row.bytes > (size_t)4 << 20 ? 20 : 100;
-    sweep_measure(bench, &row, &options);
+    if (!sweep_measure(bench, &row, &options))
+        return;
     sweep_print(&row, bench);
     if (sweep->json != NULL)
         sweep_write_json(sweep->json, &row, bench, sweep->rows == 0);
@@ -55,7 +66,7 @@ static void sweep_ways(struct sweep *sweep, struct row row)
         for (int i = 0; asked[row.way] && sweep_variants[i].name != NULL; i++) {
             row.variant = &sweep_variants[i];
             if (asked_for(sweep, i))
-                sweep_row(sweep, row, &sweep->bench[i]);
+                sweep_row(sweep, row, &sweep->bench[opener(sweep, i)]);
         }
     }
 }
@@ -116,9 +127,10 @@ static void refuse_without_group(const struct options *options)
 static void refuse(const struct options *options, const struct bench *bench,
                    const struct sweep_variant *variant)
 {
-    if (variant->symmetric && bench->group != NULL) {
-        fprintf(stderr, "--variant %s: ranks allocate symmetric memory together, a thread each\n",
-                variant->name);
+    if (variant->variant != TRIB_VARIANT_AUTO && bench->group != NULL) {
+        fprintf(stderr, "--variant %s: %s, a thread each\n", variant->name,
+                variant->symmetric ? "ranks allocate symmetric memory together"
+                                   : "ranks make calls with a variant");
         exit(EXIT_FAILURE);
     }
     if (options->root >= bench->ranks) {
@@ -141,16 +153,17 @@ static void open_sweep(struct sweep *sweep)
             continue;
         if (sweep_variants[i].choose != NULL)
             sweep_variants[i].choose(&with);
-        bench_open_with(&sweep->bench[i], options->backend, options->ranks, options->threads,
-                        &with);
-        refuse(options, &sweep->bench[i], &sweep_variants[i]);
+        if (opener(sweep, i) == i)
+            bench_open_with(&sweep->bench[i], options->backend, options->ranks, options->threads,
+                            &with);
+        refuse(options, &sweep->bench[opener(sweep, i)], &sweep_variants[i]);
     }
 }
 
 static void close_sweep(struct sweep *sweep)
 {
     for (int i = 0; sweep_variants[i].name != NULL; i++)
-        if (asked_for(sweep, i))
+        if (asked_for(sweep, i) && opener(sweep, i) == i)
             bench_close(&sweep->bench[i]);
 }
 

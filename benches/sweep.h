@@ -8,8 +8,8 @@
 #include "benches/burst.h"
 #include "benches/collective.h"
 
-/* A way to open the communicators, by name, and what they are given, so that rows with it and without stand
- * in one table. */
+/* A way to open the communicators and to make the calls, by name, so that rows with it and without stand in
+ * one table. Those that are opened alike are opened once: few of a device can have pull. */
 struct sweep_variant {
     const char *name;
     void (*choose)(trib_options *options); /* NULL: as they are by default */
@@ -18,7 +18,7 @@ struct sweep_variant {
 };
 /* The table, ended by a NULL name. */
 extern const struct sweep_variant sweep_variants[];
-enum { SWEEP_VARIANTS = 8 }; /* room for all of them */
+enum { SWEEP_VARIANTS = 12 }; /* room for all of them */
 
 /* The arguments. Names may be lists. */
 struct options {
@@ -53,8 +53,8 @@ struct sweep_buffers {
 void sweep_ours(const struct bench *bench, int rank, void *buffers);
 void sweep_peer(const struct bench *bench, int rank, void *buffers);
 
-/* Fill `wrong`, `ours` and `peer`. */
-void sweep_measure(const struct bench *bench, struct row *row, const struct options *options);
+/* Fill `wrong`, `ours` and `peer`. False: the row's variant does not serve such a call. */
+bool sweep_measure(const struct bench *bench, struct row *row, const struct options *options);
 
 /* Run our call once, by a graph if the row's is one, on inputs whose result is exact in every type.
  * Returns what is wrong. */

@@ -66,7 +66,7 @@ static void usage(const char *program)
            "      --root N           root of broadcast, reduce, gather, scatter (0)\n"
            "      --no-check         do not compare results\n"
            "  -v, --variant LIST     default,unchecked,unrecorded,no_peers, all of these,\n"
-           "                         symmetric,windows (the first)\n"
+           "                         nccl,push,one_shot,two_shot,symmetric,windows (the first)\n"
            "  -J, --json FILE        write the rows as JSON too\n",
            program);
 }

@@ -92,11 +92,44 @@ static void time_row(const struct bench *bench, struct row *row, const struct op
     row->peer = results[1];
 }
 
-void sweep_measure(const struct bench *bench, struct row *row, const struct options *options)
+struct trial {
+    const struct sweep_buffers *buffers;
+    bool refused[BENCH_MAX_RANKS];
+};
+
+static void try_call(const struct bench *bench, int rank, void *argument)
+{
+    struct trial *trial = argument;
+    const struct bench_call *call = &trial->buffers->call[rank];
+    const trib_status status = call->collective->run(bench->comm[rank], call, bench->stream[rank]);
+    trial->refused[rank] = status == TRIB_ERR_UNSUPPORTED;
+    if (!trial->refused[rank])
+        BENCH_OK(status);
+    bench_wait(bench, rank);
+}
+
+/* If a variant of any buffers does not serve a call, all ranks refuse it before anything is queued. */
+static bool is_served(const struct bench *bench, const struct row *row,
+                      const struct sweep_buffers *buffers)
+{
+    struct trial trial = {.buffers = buffers};
+    if (row->variant->variant == TRIB_VARIANT_AUTO || row->variant->symmetric)
+        return true;
+    if (!row->collective->varies)
+        return false;
+    bench_on_threads(bench, try_call, &trial);
+    return !trial.refused[0];
+}
+
+bool sweep_measure(const struct bench *bench, struct row *row, const struct options *options)
 {
     struct sweep_buffers buffers;
     make_buffers(bench, &buffers, row, options->root);
-    row->wrong = options->check ? sweep_check(bench, &buffers, row) : 0;
-    time_row(bench, row, options, &buffers);
+    const bool served = is_served(bench, row, &buffers);
+    if (served) {
+        row->wrong = options->check ? sweep_check(bench, &buffers, row) : 0;
+        time_row(bench, row, options, &buffers);
+    }
     drop_buffers(bench, &buffers, row);
+    return served;
 }
