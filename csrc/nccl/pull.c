@@ -7,6 +7,7 @@
 #include "csrc/base/log.h"
 #include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
+#include "csrc/nccl/limits.h"
 #include "kernels/cuda/kernels_cuda.h"
 #include "kernels/pull.h"
 
@@ -17,23 +18,6 @@ enum {
     CONTROL = 128 * 1024, /* bytes from one lane's control to the other's */
 };
 _Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
-
-#define MIB ((size_t)1 << 20)
-
-/* By the number of ranks, up to how many bytes of the longer buffer pull was ahead of NCCL in `trib_pull` and
- * `trib_sweep`, over NVLink on H200 and, of kinds other than allreduce, on H100; where there is none, nobody has
- * measured, but for a broadcast of 3 or 4 ranks, where NCCL is ahead. Blocks of 3 ranks are often no multiple
- * of 16 bytes, and then a larger reduce_scatter is slower. But for a broadcast, pull is ahead from wherever push
- * ends. */
-static const size_t most_bytes[TRI_KINDS][TRI_NCCL_MEASURED + 1] = {
-    [TRI_ALLREDUCE] = {[2] = 256 * MIB, [3] = 64 * MIB, [4] = 16 * MIB},
-    [TRI_REDUCE_SCATTER] = {[2] = 256 * MIB, [3] = 4 * MIB, [4] = 256 * MIB},
-    [TRI_ALLGATHER] = {[2] = 256 * MIB, [3] = 256 * MIB, [4] = 256 * MIB},
-    [TRI_BROADCAST] = {[2] = 64 * MIB},
-    [TRI_ALLTOALL] = {[2] = 256 * MIB, [3] = 16 * MIB, [4] = 256 * MIB},
-};
-/* Up to here NCCL is faster, by a sixth at most. */
-static const size_t least_broadcast = MIB;
 
 struct tri_nccl_pull {
     struct tri_nccl_peer_memory
@@ -76,10 +60,11 @@ static bool is_in_table(const struct tri_call *call)
 {
     const enum tri_pull_kind kind = kind_of(call);
     const bool blocks = tri_pull_scatters(kind) || tri_pull_gathers(kind);
-    const size_t size = (size_t)call->transport->size, width = trib_dtype_size(call->dtype);
-    if (kind == TRI_PULL_BROADCAST && call->count <= least_broadcast / width)
-        return false;
-    return call->count <= most_bytes[call->kind][size] / width / (blocks ? size : 1);
+    const size_t size = (size_t)call->transport->size;
+    const size_t width = trib_dtype_size(call->dtype) * (blocks ? size : 1);
+    const struct tri_nccl_limits *limits = &tri_nccl_limits[call->kind][size];
+    return call->count > (size_t)limits->pull_above * 1024 / width &&
+           call->count <= (size_t)limits->pull * 1024 / width;
 }
 
 /* Between processes other buffers than symmetric ones go through the scratch, which NCCL is faster than. */

@@ -10,15 +10,20 @@ static size_t chunks_of(const struct tri_push *job)
     return tri_push_chunks(job->count, job->dtype);
 }
 
-/* Only for kinds that push has a kernel for. A copy is of bytes. */
-static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri_call *call)
+enum tri_push_kind tri_nccl_push_kind(enum tri_kind kind)
 {
     static const enum tri_push_kind kinds[TRI_KINDS] = {
         [TRI_ALLREDUCE] = TRI_PUSH_ALLREDUCE, [TRI_REDUCE_SCATTER] = TRI_PUSH_REDUCE_SCATTER,
         [TRI_ALLGATHER] = TRI_PUSH_ALLGATHER, [TRI_BROADCAST] = TRI_PUSH_BROADCAST,
         [TRI_ALLTOALL] = TRI_PUSH_ALLTOALL,
     };
-    const enum tri_push_kind kind = kinds[call->kind];
+    return kinds[kind];
+}
+
+/* Only for kinds that push has a kernel for. A copy is of bytes. */
+static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri_call *call)
+{
+    const enum tri_push_kind kind = tri_nccl_push_kind(call->kind);
     const bool copies = tri_push_copies(kind);
     struct tri_push job = {.count = call->count * (copies ? trib_dtype_size(call->dtype) : 1),
                            .dtype = copies ? TRIB_U8 : call->dtype,
@@ -31,14 +36,6 @@ static struct tri_push job_of(const struct tri_nccl_push *push, const struct tri
         tri_push_can_share(job.count, job.dtype, job.size))
         job.kind = TRI_PUSH_TWO_SHOT;
     return job;
-}
-
-/* Is push ahead of NCCL? */
-static bool is_small(const struct tri_nccl_push *push, const struct tri_push *job)
-{
-    if (job->kind == TRI_PUSH_ALLREDUCE || job->kind == TRI_PUSH_TWO_SHOT)
-        return chunks_of(job) <= push->most.two_shot;
-    return chunks_of(job) * tri_nccl_push_counted(push->size) <= push->most.others;
 }
 
 bool tri_nccl_push_has_kernel(const struct tri_call *call)
@@ -57,7 +54,8 @@ bool tri_nccl_push_serves(const struct tri_call *call)
         call->count > push->capacity * TRI_PUSH_CHUNK * TRI_PUSH_RANKS)
         return false; /* no product below overflows */
     const struct tri_push job = job_of(push, call);
-    return is_small(push, &job) && tri_push_slot_chunks(&job) <= push->capacity;
+    return chunks_of(&job) <= push->most.of[call->kind] &&
+           tri_push_slot_chunks(&job) <= push->capacity;
 }
 
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank, enum tri_nccl_lane lane)

@@ -28,19 +28,20 @@ struct tri_nccl_push_own {
     float received[TRI_NCCL_TRIED];
 };
 
-/* Of a call that is not an allreduce: to how many peers what a rank sends counts. With more ranks than were
- * measured to all, as NCCL sends no more. */
-static inline size_t tri_nccl_push_counted(int32_t size)
-{
-    return size <= TRI_NCCL_MEASURED ? 1 : (size_t)size - 1;
-}
+/* Who serves what (limits.h): up to how many KiB of a call's longer buffer. In one shot a rank sends all of its
+ * part to each peer, so the limit is the lower the more there are. Of f64 and integers that push reduces,
+ * whose granules are wide, one_shot and push are half of it. */
+struct tri_nccl_limits {
+    uint32_t one_shot;   /* push makes an allreduce in one shot up to here, then in two */
+    uint32_t push;       /* push serves up to here */
+    uint32_t pull_above; /* what push does not serve is NCCL's up to here */
+    uint32_t pull;       /* then pull's up to here, then NCCL's */
+};
 
-/* The most that push serves, in chunks. In one shot a rank sends all of its part to each peer, so the limit is
- * the lower the more there are. */
+/* The most that push serves, in chunks of what a rank sends to each peer. A copy sends twice its bytes. */
 struct tri_nccl_push_most {
-    size_t one_shot; /* up to here an allreduce is faster in one shot than in two */
-    size_t two_shot; /* up to here in two shots faster than NCCL's */
-    size_t others;   /* up to here other kinds faster than NCCL's. A copy sends twice its bytes */
+    size_t one_shot;      /* of an allreduce in one shot */
+    size_t of[TRI_KINDS]; /* of an allreduce as if it were made in one shot */
 };
 
 struct tri_nccl_pull;
@@ -69,6 +70,9 @@ struct tri_nccl_push_ranks {
 
 void *tri_nccl_push_scratch(const struct tri_nccl_push *push, int32_t rank,
                             enum tri_nccl_lane lane);
+
+/* Only of kinds that push has a kernel for: of an allreduce TRI_PUSH_ALLREDUCE. */
+enum tri_push_kind tri_nccl_push_kind(enum tri_kind kind);
 
 /* Is it of a kind for which push and pull have kernels? */
 bool tri_nccl_push_has_kernel(const struct tri_call *call);

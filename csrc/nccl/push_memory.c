@@ -6,6 +6,7 @@
 #include "csrc/base/environment.h"
 #include "csrc/base/log.h"
 #include "csrc/base/size.h"
+#include "csrc/nccl/limits.h"
 #include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
@@ -19,22 +20,47 @@ bool tri_nccl_push_forbidden(void)
 
 /* ------------------------------------------------------------------------------------- what fits */
 
-/* In KiB. Measured over NVLink with 2 to 4 GPUs; the rest is estimates that err towards NCCL. */
-static struct tri_nccl_push_most ahead_kib(int32_t size, bool nvlink)
+/* Chunks that a rank sends to each peer of a call whose longer buffer has so many KiB. */
+static size_t chunks_of(enum tri_kind kind, int32_t size, uint32_t kib)
 {
-    static const struct tri_nccl_push_most by_size[TRI_NCCL_MEASURED + 1] = {
-        [2] = {768, 2048, 2048}, [3] = {384, 8192, 512}, [4] = {256, 8192, 512}};
-    if (!nvlink)
-        return (struct tri_nccl_push_most){64, 64, 64};
-    return size <= TRI_NCCL_MEASURED ? by_size[size] : (struct tri_nccl_push_most){128, 512, 256};
+    const enum tri_push_kind as = tri_nccl_push_kind(kind);
+    const size_t parts = tri_push_scatters(as) || tri_push_gathers(as) ? (size_t)size : 1;
+    const size_t bytes = parts * tri_push_payload(tri_push_copies(as) ? TRIB_U8 : TRIB_F32);
+    return ((size_t)kib * 1024 + bytes - 1) / bytes;
+}
+
+static struct tri_nccl_push_most measured(int32_t size)
+{
+    const uint32_t one_shot = tri_nccl_limits[TRI_ALLREDUCE][size].one_shot;
+    struct tri_nccl_push_most most = {.one_shot = chunks_of(TRI_ALLREDUCE, size, one_shot)};
+    for (int kind = 0; kind < TRI_KINDS; kind++)
+        most.of[kind] = chunks_of((enum tri_kind)kind, size, tri_nccl_limits[kind][size].push);
+    return most;
+}
+
+/* Over PCI Express, and of more ranks, nobody has measured anything: estimates that err towards NCCL. Of kinds
+ * other than allreduces of many ranks what one sends to all peers counts, for NCCL sends no more. */
+static struct tri_nccl_push_most estimated(int32_t size, bool nvlink)
+{
+    const size_t counted = size > TRI_NCCL_MEASURED ? (size_t)size - 1 : 1;
+    const size_t one_shot = nvlink ? 128 : 64, two_shot = nvlink ? 512 : 64;
+    const size_t others = nvlink ? 256 : 64;
+    struct tri_nccl_push_most most = {.one_shot = one_shot * CHUNKS_A_KIB};
+    for (int kind = 0; kind < TRI_KINDS; kind++)
+        most.of[kind] = others * CHUNKS_A_KIB / counted;
+    most.of[TRI_ALLREDUCE] = two_shot * CHUNKS_A_KIB;
+    return most;
 }
 
 /* The largest slot that any call needs, in chunks. Two shots take two shares of it. */
 static size_t enough_chunks(const struct tri_nccl_push_most *most, int32_t size)
 {
-    const size_t share = (most->two_shot + (size_t)size - 1) / (size_t)size;
-    const size_t others = most->others / tri_nccl_push_counted(size);
-    return tri_largest(tri_largest(most->one_shot, others), 2 * share);
+    const size_t share = (most->of[TRI_ALLREDUCE] + (size_t)size - 1) / (size_t)size;
+    size_t enough = tri_largest(most->one_shot, 2 * share);
+    for (int kind = 0; kind < TRI_KINDS; kind++)
+        if (kind != TRI_ALLREDUCE)
+            enough = tri_largest(enough, most->of[kind]);
+    return enough;
 }
 
 int32_t tri_nccl_multiprocessors(int32_t device)
@@ -50,13 +76,10 @@ size_t tri_nccl_push_lay_out(struct tri_nccl_push *push, size_t budget)
     const size_t granularity = push->granularity;
     const size_t lanes_bytes = TRI_NCCL_LANES * tri_push_scratch_bytes(push->size, 1);
     const size_t fits = budget / granularity * granularity / lanes_bytes;
-    const struct tri_nccl_push_most kib = ahead_kib(push->size, push->nvlink);
-    struct tri_nccl_push_most *most = &push->most;
-    most->one_shot = kib.one_shot * CHUNKS_A_KIB;
-    most->two_shot = kib.two_shot * CHUNKS_A_KIB;
-    most->others = kib.others * CHUNKS_A_KIB;
-    push->capacity = tri_least(fits, enough_chunks(most, push->size));
-    most->one_shot = tri_least(most->one_shot, push->capacity);
+    const bool known = push->nvlink && push->size <= TRI_NCCL_MEASURED;
+    push->most = known ? measured(push->size) : estimated(push->size, push->nvlink);
+    push->capacity = tri_least(fits, enough_chunks(&push->most, push->size));
+    push->most.one_shot = tri_least(push->most.one_shot, push->capacity);
     return tri_round_up(push->capacity * lanes_bytes, granularity);
 }
 
