@@ -126,10 +126,11 @@
  *  MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB: each rank reads what it needs where the others have
  *  it. For that the GPUs are given access to each
  *  other's memory (cudaDeviceEnablePeerAccess) and default pools (cudaMemPoolSetAccess), which stays as
- *  long as the process: do not disable it, nor the access that you have given to a pool of your own while a
- *  call or a graph has memory of it. With less `peer_bytes` nothing is opened. A buffer that the others
- *  access, `send` and of an allreduce `recv`, and that neither cudaMalloc made, nor a pool that all these
- *  GPUs have access to, on any rank, sends the call through memory of the library instead: slower than
+ *  long as the process: do not disable it, nor the access that you have given to a pool or a mapping of your
+ *  own while a call or a graph has memory of it. With less `peer_bytes` nothing is opened. A buffer that the
+ *  others access, `send` and of an allreduce `recv`, is to be of cudaMalloc, of a pool that all these GPUs
+ *  have access to, or of cuMemMap, if all of them may read and write each mapping on which it lies
+ *  (cuMemSetAccess). Any other, on any rank, sends the call through memory of the library instead: slower than
  *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them);
  *  TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a process each, these kernels serve
  *  such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of reducers. At most two communicators on

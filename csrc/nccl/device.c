@@ -65,6 +65,7 @@ static void find_memory(void)
     (void)find(&driver->mem_map, "cuMemMap", 10020);
     (void)find(&driver->mem_unmap, "cuMemUnmap", 10020);
     (void)find(&driver->mem_set_access, "cuMemSetAccess", 10020);
+    (void)find(&driver->mem_access, "cuMemGetAccess", 10020);
     (void)find(&driver->mem_export, "cuMemExportToShareableHandle", 10020);
     (void)find(&driver->mem_import, "cuMemImportFromShareableHandle", 10020);
     (void)find(&driver->pool_access, "cuMemPoolGetAccess", 11020);

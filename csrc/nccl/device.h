@@ -47,6 +47,8 @@ struct tri_nccl_driver {
     CUresult (*mem_unmap)(CUdeviceptr address, size_t bytes);
     CUresult (*mem_set_access)(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
                                size_t n);
+    CUresult (*mem_access)(unsigned long long *out, const CUmemLocation *location,
+                           CUdeviceptr address);
     CUresult (*mem_export)(void *out, CUmemGenericAllocationHandle handle,
                            CUmemAllocationHandleType type, unsigned long long flags);
     CUresult (*mem_import)(CUmemGenericAllocationHandle *out, void *handle,

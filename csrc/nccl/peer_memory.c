@@ -146,22 +146,54 @@ static bool opens_to_all(CUmemoryPool pool, const int32_t *devices, int32_t n)
     return opens;
 }
 
-bool tri_nccl_peers_map(const void *address, const int32_t *devices, int32_t n)
+/* Of memory that cuMemMap has not mapped the driver tells no access. */
+static bool mapping_opens_to_all(CUdeviceptr address, const int32_t *devices, int32_t n)
 {
-    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-                                        CU_POINTER_ATTRIBUTE_CONTEXT,
-                                        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
-    unsigned int exported = 0;
+    bool opens = tri_nccl_driver.mem_access != NULL;
+    for (int32_t i = 0; i < n && opens; i++) {
+        unsigned long long access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                        .id = tri_nccl_cu_device(devices[i])};
+        opens = tri_nccl_driver.mem_access(&access, &location, address) == CUDA_SUCCESS &&
+                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    return opens;
+}
+
+/* Each mapping has its own access, and a tensor may lie on several of them. */
+static bool mappings_open_to_all(CUdeviceptr address, size_t bytes, const int32_t *devices,
+                                 int32_t n)
+{
+    const CUdeviceptr end = address + bytes;
+    while (address < end) {
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        if (!mapping_opens_to_all(address, devices, n) ||
+            tri_nccl_driver.address_range(&base, &size, address) != CUDA_SUCCESS)
+            return false;
+        address = base + size;
+    }
+    return true;
+}
+
+bool tri_nccl_peers_map(const void *address, size_t bytes, const int32_t *devices, int32_t n)
+{
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_CONTEXT,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    unsigned int exported = 0, type = 0;
     CUcontext owner = NULL, current = NULL;
     CUmemoryPool pool = NULL;
-    void *places[] = {&exported, &owner, &pool};
-    if (tri_nccl_driver.pointer_attributes(3, attributes, places, (CUdeviceptr)address) !=
+    void *places[] = {&exported, &owner, &pool, &type};
+    if (tri_nccl_driver.pointer_attributes(4, attributes, places, (CUdeviceptr)address) !=
         CUDA_SUCCESS)
         return false;
     if (pool != NULL)
         return opens_to_all(pool, devices, n);
-    return exported != 0 && tri_nccl_driver.get_current(&current) == CUDA_SUCCESS &&
-           owner == current;
+    if (exported == 0)
+        return type == CU_MEMORYTYPE_DEVICE &&
+               mappings_open_to_all((CUdeviceptr)address, bytes, devices, n);
+    return tri_nccl_driver.get_current(&current) == CUDA_SUCCESS && owner == current;
 }
 
 void tri_nccl_peers_open_pool(const int32_t *devices, int32_t n, int32_t at)

@@ -44,10 +44,11 @@ void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory);
 bool tri_nccl_reaches(int32_t from, int32_t to);
 bool tri_nccl_is_nvlink(int32_t from, int32_t to);
 
-/* Do all `n` devices map what is at `address`? Memory of cudaMalloc, of the current context, if they have
- * access to its device; memory of a pool, if they have access to the pool. (Of what the driver's functions
- * have mapped that is not known.) */
-bool tri_nccl_peers_map(const void *address, const int32_t *devices, int32_t n);
+/* Do all `n` devices map the `bytes` bytes at `address`? Memory of cudaMalloc, of the current context, if they
+ * have access to its device; memory of a pool, if they have access to the pool; device memory that cuMemMap has
+ * mapped, if they may read and write each mapping that has some of the bytes. Of memory of cudaMalloc the driver
+ * is asked once. */
+bool tri_nccl_peers_map(const void *address, size_t bytes, const int32_t *devices, int32_t n);
 /* Give all `n` devices access to the memory of devices[at]'s default pool, as long as there is one. */
 void tri_nccl_peers_open_pool(const int32_t *devices, int32_t n, int32_t at);
 

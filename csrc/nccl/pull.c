@@ -140,10 +140,10 @@ static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum t
 
 /* Do the devices of all ranks map it? */
 static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_symmetric *memory,
-                      const void *data)
+                      const void *data, size_t bytes)
 {
     return memory != NULL ||
-           (pull->here == pull->size && tri_nccl_peers_map(data, pull->devices, pull->size));
+           (pull->here == pull->size && tri_nccl_peers_map(data, bytes, pull->devices, pull->size));
 }
 
 /* Of an allreduce peers access both buffers, of others send. */
@@ -155,13 +155,13 @@ static struct buffers buffers_of(const struct tri_nccl_pull *pull, const struct 
     if (!sends(call, call->transport->rank))
         return (struct buffers){.mapped = true};
     struct buffers found = {.send = tri_symmetric_find(list, call->send, bytes)};
-    found.mapped = is_mapped(pull, found.send, call->send);
+    found.mapped = is_mapped(pull, found.send, call->send, bytes);
     if (job.kind != TRI_PULL_ALLREDUCE)
         return found;
     found.recv =
         call->recv == call->send ? found.send : tri_symmetric_find(list, call->recv, bytes);
-    found.mapped =
-        found.mapped && (call->recv == call->send || is_mapped(pull, found.recv, call->recv));
+    found.mapped = found.mapped &&
+                   (call->recv == call->send || is_mapped(pull, found.recv, call->recv, bytes));
     return found;
 }
 
@@ -303,7 +303,8 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
         return "its devices had no memory for that";
     for (int32_t i = 0; i < pull->size; i++)
         if (!tri_nccl_push_switch(ranks, i) ||
-            !tri_nccl_peers_map(push->own[i], pull->devices, pull->size))
+            !tri_nccl_peers_map(push->own[i], TRI_NCCL_LANES * sizeof *push->own[i], pull->devices,
+                                pull->size))
             return "the driver does not tell which memory cudaMalloc has made";
     why = tri_nccl_push_try(push, ranks, try_mapped, pull, abort_flag);
     return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);

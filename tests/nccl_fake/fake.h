@@ -190,12 +190,13 @@ struct fake_work_kind;
 void fake_submit(cudaStream_t stream, const struct fake_work_kind *kind, const void *argument,
                  size_t bytes);
 void fake_run(cudaStream_t stream, void (*run)(void *argument), const void *argument, size_t bytes);
-/* Does the device reach these bytes, all mapped as one? The lock is held. */
+/* Does the device reach all of these bytes, mapped as one or one behind the other? The lock is held. */
 bool fake_reaches(int device, const void *begin, size_t bytes);
 /* These bytes, all mapped as one, where the fake itself has them: the same place for all that map them. NULL:
  * they are not mapped. The lock is held. */
 void *fake_home(const void *begin, size_t bytes);
-/* May the device access these bytes, which cudaMalloc or a pool has made all at once? The lock is held. */
+/* May the device access these bytes, which cudaMalloc or a pool has made all at once, or which are mapped? The
+ * lock is held. */
 bool fake_may_access(int device, const void *begin, size_t bytes);
 /* The graph that captures the stream, or NULL; and make it call `gone` when it is destroyed. The
  * lock is held. */

@@ -1,5 +1,5 @@
 /* Where devices of the fake map memory: the driver's functions for virtual memory. A reservation is a
- * range of addresses. */
+ * range of addresses; where memory is mapped in a part of it, that becomes one of its own. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "tests/nccl_fake/fake_mapping.h"
 
@@ -19,6 +19,7 @@ static struct mapping {
     struct fake_memory *memory;   /* NULL: nothing is mapped */
     const struct fake_handle *by; /* NULL: released since */
     unsigned int devices;         /* that may access it, a bit each */
+    unsigned int readers;         /* that may read it alone */
 } mappings[MAPPINGS];
 static int live, failing = -1;
 
@@ -84,8 +85,14 @@ bool fake_mapped_at(const void *address, CUdeviceptr *start, size_t *bytes, int 
 
 bool fake_reaches(int device, const void *begin, size_t bytes)
 {
-    const struct mapping *mapping = find_mapping(begin, bytes);
-    return mapping != NULL && (mapping->devices >> device & 1) != 0;
+    const char *at = begin, *const end = at + bytes;
+    while (at < end) {
+        const struct mapping *mapping = find_mapping(at, 1);
+        if (mapping == NULL || (mapping->devices >> device & 1) == 0)
+            return false;
+        at = mapping->start + mapping->bytes;
+    }
+    return true;
 }
 
 bool fake_exportable(const void *begin, size_t bytes)
@@ -111,19 +118,56 @@ static struct mapping *mapping_at(CUdeviceptr address, size_t bytes)
     fake_die("a range that was not reserved");
 }
 
-static const struct mapping *new_mapping(size_t bytes)
+static struct mapping *add_mapping(char *start, size_t bytes)
 {
     struct mapping *mapping = mappings;
     while (mapping < mappings + MAPPINGS && mapping->start != NULL)
         mapping++;
-    char *start = mapping == mappings + MAPPINGS
-                      ? MAP_FAILED
-                      : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED)
+    if (mapping == mappings + MAPPINGS || start == MAP_FAILED)
         fake_die("more addresses are reserved than there is room for");
     *mapping = (struct mapping){.start = start, .bytes = bytes};
     live++;
     return mapping;
+}
+
+static const struct mapping *new_mapping(size_t bytes)
+{
+    return add_mapping(mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes);
+}
+
+/* What is behind `bytes` bytes becomes a reservation of its own. Returns that. */
+static struct mapping *cut_behind(struct mapping *mapping, size_t bytes)
+{
+    struct mapping *rest = add_mapping(mapping->start + bytes, mapping->bytes - bytes);
+    mapping->bytes = bytes;
+    return rest;
+}
+
+/* A reservation of these bytes alone, cut out of one where nothing is mapped. */
+static struct mapping *cut_out(CUdeviceptr address, size_t bytes)
+{
+    char *const at = (char *)(uintptr_t)address; /* NOLINT: as the driver has it */
+    for (struct mapping *mapping = mappings; mapping < mappings + MAPPINGS; mapping++) {
+        if (mapping->start == NULL || mapping->memory != NULL || at < mapping->start ||
+            at + bytes > mapping->start + mapping->bytes)
+            continue;
+        if (at > mapping->start)
+            mapping = cut_behind(mapping, (size_t)(at - mapping->start));
+        if (mapping->bytes > bytes)
+            (void)cut_behind(mapping, bytes);
+        return mapping;
+    }
+    fake_die("memory is mapped where it does not fit");
+}
+
+/* The first part, with no more bytes than these. */
+static struct mapping *part_at(CUdeviceptr address, size_t bytes)
+{
+    for (struct mapping *mapping = mappings; mapping < mappings + MAPPINGS; mapping++)
+        if (mapping->start != NULL && (CUdeviceptr)(uintptr_t)mapping->start == address &&
+            mapping->bytes <= bytes)
+            return mapping;
+    fake_die("a range that was not reserved");
 }
 
 CUresult fake_mem_reserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr wanted,
@@ -142,12 +186,15 @@ CUresult fake_mem_reserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUde
 CUresult fake_mem_unreserve(CUdeviceptr address, size_t bytes)
 {
     pthread_mutex_lock(&fake_lock);
-    struct mapping *mapping = mapping_at(address, bytes);
-    if (mapping->memory != NULL)
-        fake_die("a reservation is freed where memory is mapped");
-    (void)munmap(mapping->start, bytes);
-    mapping->start = NULL;
-    live--;
+    for (size_t done = 0; done < bytes;) {
+        struct mapping *mapping = part_at(address + done, bytes - done);
+        if (mapping->memory != NULL)
+            fake_die("a reservation is freed where memory is mapped");
+        (void)munmap(mapping->start, mapping->bytes);
+        mapping->start = NULL;
+        done += mapping->bytes;
+        live--;
+    }
     pthread_mutex_unlock(&fake_lock);
     return CUDA_SUCCESS;
 }
@@ -165,15 +212,15 @@ CUresult fake_mem_map(CUdeviceptr address, size_t bytes, size_t offset,
                       CUmemGenericAllocationHandle number, unsigned long long flags)
 {
     pthread_mutex_lock(&fake_lock);
-    struct mapping *mapping = mapping_at(address, bytes);
+    struct mapping *mapping = cut_out(address, bytes);
     const struct fake_handle *handle = fake_handle_of(number);
-    if (offset != 0 || flags != 0 || mapping->memory != NULL || handle->memory->bytes != bytes)
+    if (offset != 0 || flags != 0 || handle->memory->bytes != bytes)
         fake_die("memory is mapped where it does not fit");
     const bool failed = fake_mapping_fails();
     if (!failed) {
         mapping->memory = handle->memory;
         mapping->by = handle;
-        mapping->devices = 0;
+        mapping->devices = mapping->readers = 0;
         mapping->memory->users++;
         place(mapping, mapping->memory->file);
         live++;
@@ -206,9 +253,41 @@ CUresult fake_mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAcces
     bool good = mapping->memory != NULL && !fake_mapping_fails();
     for (size_t i = 0; i < n && good; i++)
         good = fake_can_reach(access[i].location.id, mapping->memory->device);
-    for (size_t i = 0; i < n && good; i++)
+    for (size_t i = 0; i < n && good; i++) {
+        const unsigned int device = 1u << access[i].location.id;
+        mapping->devices &= ~device;
+        mapping->readers &= ~device;
         if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-            mapping->devices |= 1u << access[i].location.id;
+            mapping->devices |= device;
+        else if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+            mapping->readers |= device;
+    }
     pthread_mutex_unlock(&fake_lock);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult fake_mem_get_access(unsigned long long *out, const CUmemLocation *location,
+                             CUdeviceptr address)
+{
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        fake_die("access to a mapping from a place that is no device");
+    pthread_mutex_lock(&fake_lock);
+    const struct mapping *mapping =
+        find_mapping((const void *)(uintptr_t)address, 1); /* NOLINT: as the driver has it */
+    if (mapping != NULL)
+        *out = (mapping->devices >> location->id & 1) != 0   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+               : (mapping->readers >> location->id & 1) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                             : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    pthread_mutex_unlock(&fake_lock);
+    return mapping != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult fake_mem_retain(CUmemGenericAllocationHandle *out, void *address)
+{
+    pthread_mutex_lock(&fake_lock);
+    const struct mapping *mapping = find_mapping(address, 1);
+    if (mapping != NULL)
+        *out = fake_handle_again(mapping->memory);
+    pthread_mutex_unlock(&fake_lock);
+    return mapping != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

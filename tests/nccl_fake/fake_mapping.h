@@ -18,7 +18,7 @@ struct fake_memory {
 /* Of whoever created the memory, or imported it. */
 struct fake_handle {
     struct fake_memory *memory;
-    bool imported;
+    bool imported; /* or retained: what is mapped may outlive it */
 };
 
 /* All of these under fake_lock. Does this call fail, as fake_fail_mapping has it? */
@@ -29,6 +29,8 @@ void fake_mapping_count(int change);
  * less. */
 struct fake_handle *fake_handle_of(CUmemGenericAllocationHandle number);
 void fake_memory_leave(struct fake_memory *memory);
+/* One more handle of it. */
+CUmemGenericAllocationHandle fake_handle_again(struct fake_memory *memory);
 /* The handle is released: was something mapped by it that is mapped yet? */
 bool fake_mapping_forget(const struct fake_handle *handle);
 /* fake_peers.c. Can the device be given access to memory of the other one? */
@@ -57,6 +59,9 @@ CUresult fake_mem_map(CUdeviceptr address, size_t bytes, size_t offset,
 CUresult fake_mem_unmap(CUdeviceptr address, size_t bytes);
 CUresult fake_mem_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
                              size_t n);
+CUresult fake_mem_get_access(unsigned long long *out, const CUmemLocation *location,
+                             CUdeviceptr address);
+CUresult fake_mem_retain(CUmemGenericAllocationHandle *out, void *address);
 CUresult fake_mem_export(void *out, CUmemGenericAllocationHandle handle,
                          CUmemAllocationHandleType type, unsigned long long flags);
 CUresult fake_mem_import(CUmemGenericAllocationHandle *out, void *file,

@@ -68,6 +68,11 @@ static CUmemGenericAllocationHandle new_handle(struct fake_memory *memory, bool 
     return (CUmemGenericAllocationHandle)(handle - handles) + 1;
 }
 
+CUmemGenericAllocationHandle fake_handle_again(struct fake_memory *memory)
+{
+    return new_handle(memory, true);
+}
+
 struct fake_handle *fake_handle_of(CUmemGenericAllocationHandle number)
 {
     if (number == 0 || number > MEMORIES || handles[number - 1].memory == NULL)

@@ -2,6 +2,8 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
+#include "csrc/nccl/device.h"
+#include "tests/nccl_fake/fake_mapping.h"
 #include "tests/nccl_fake/push/cases.h"
 #include "tests/nccl_fake/push/large.h"
 
@@ -77,10 +79,92 @@ static void without_pools(void)
     push_end();
 }
 
+/* ---------------------------------------------------------------------------------------- mappings */
+
+/* A call lies on the first two. */
+enum { PARTS = 3, PART_BYTES = 17 * FAKE_GRANULARITY };
+_Static_assert(LARGE_N * sizeof(float) > PART_BYTES && LARGE_N * sizeof(float) <= 2 * PART_BYTES,
+               "a call lies on two mappings");
+
+/* One reservation, and what cuMemMap has mapped there. */
+struct range {
+    CUdeviceptr start;
+    CUmemGenericAllocationHandle parts[PARTS];
+};
+
+/* The other device may write, read or do nothing there. */
+static CUmemAccess_flags flags_of(char access)
+{
+    return access == 'w'   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+           : access == 'r' ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                           : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+/* Memory of `rank`'s device, to which the other one has such access, a letter for each part. */
+static void make_range(struct range *range, int rank, const char *access)
+{
+    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    wanted.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rank};
+    CHECK(fake_mem_reserve(&range->start, PARTS * PART_BYTES, 0, 0, 0) == CUDA_SUCCESS);
+    for (int i = 0; i < PARTS; i++) {
+        CUmemAccessDesc all[RANKS] = {{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+                                      {wanted.location, flags_of(access[i])}};
+        const CUdeviceptr at = range->start + (CUdeviceptr)i * PART_BYTES;
+        all[1].location.id = 1 - rank;
+        CHECK(fake_mem_create(&range->parts[i], PART_BYTES, &wanted, 0) == CUDA_SUCCESS);
+        CHECK(fake_mem_map(at, PART_BYTES, 0, range->parts[i], 0) == CUDA_SUCCESS);
+        CHECK(fake_mem_set_access(at, PART_BYTES, all, RANKS) == CUDA_SUCCESS);
+    }
+}
+
+static void free_range(struct range *range)
+{
+    for (int i = 0; i < PARTS; i++) {
+        CHECK(fake_mem_unmap(range->start + (CUdeviceptr)i * PART_BYTES, PART_BYTES) ==
+              CUDA_SUCCESS);
+        CHECK(fake_mem_release(range->parts[i]) == CUDA_SUCCESS);
+    }
+    CHECK(fake_mem_unreserve(range->start, PARTS * PART_BYTES) == CUDA_SUCCESS);
+}
+
+/* Of each rank in turn, as what it sends and as where it receives. */
+static void check_ranges(struct push_ranks *ranks, const char *access, bool mapped)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct range range;
+        make_range(&range, rank, access);
+        float *const made = (float *)(uintptr_t)range.start; /* NOLINT: as the driver has it */
+        check_memory(ranks, made, rank, true, mapped);
+        check_memory(ranks, made, rank, false, mapped);
+        free_range(&range);
+    }
+}
+
+/* Both devices read and write all mappings that a call lies on, or it goes through scratch. */
+static void mappings(void)
+{
+    static const char *const through[] = {"w-w", "wrw", "-ww", "rww", "---", "rrr"};
+    struct push_ranks ranks;
+    push_begin("large calls of memory that cuMemMap has mapped");
+    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+        check_ranges(&ranks, "www", true);
+        check_ranges(&ranks, "ww-", true);
+        for (size_t i = 0; i < sizeof through / sizeof *through; i++)
+            check_ranges(&ranks, through[i], false);
+        const struct tri_nccl_driver driver = tri_nccl_driver;
+        tri_nccl_driver.mem_access = NULL; /* nobody tells */
+        check_ranges(&ranks, "www", false);
+        tri_nccl_driver.mem_access = driver.mem_access;
+        push_close(&ranks);
+    }
+    push_end();
+}
+
 void pull_memory(void)
 {
     staged("large calls of pinned memory", PINNED);
     staged("large calls of memory of the default pool", POOL);
     staged("large calls of memory of a pool of its own", OWN_POOL);
     without_pools();
+    mappings();
 }
