@@ -9,6 +9,7 @@
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/pull/large_kinds.h"
+#include "tests/pull/mapped.h"
 #include "tests/team.h"
 
 enum {
@@ -23,12 +24,14 @@ enum {
 /* What both kernels have on a device at least; push alone takes half. */
 #define BOTH_BYTES ((uint64_t)14 * MIB)
 
-enum memory { PLAIN, POOL, PINNED };
+/* The last three: mapped by cuMemMap for all devices, the first half of it, and for its own alone. */
+enum memory { PLAIN, POOL, PINNED, MAPPED, HALF, APART };
 
 /* One team for all cases but those that abort. */
 struct large {
     struct team team;
     void *send[RANKS_MAX], *recv[RANKS_MAX]; /* of cudaMalloc */
+    struct mapped mapped[RANKS_MAX];         /* what a rank has of these */
     unsigned char *image;
 };
 
@@ -105,15 +108,19 @@ static void *allocate(struct large *l, int rank, enum memory memory, size_t byte
         MUST(cudaMalloc(&data, bytes));
     else if (memory == POOL)
         MUST(cudaMallocAsync(&data, bytes, l->team.streams[rank]));
-    else
+    else if (memory == PINNED)
         MUST(cudaHostAlloc(&data, bytes, cudaHostAllocPortable));
+    else
+        data = mapped_make(&l->mapped[rank], rank, l->team.size, bytes, (int)(APART - memory));
     return data;
 }
 
-static void release(int rank, enum memory memory, void *data)
+static void release(struct large *l, int rank, enum memory memory, void *data)
 {
     current(rank);
-    if (memory == PINNED)
+    if (memory >= MAPPED)
+        mapped_free(&l->mapped[rank]);
+    else if (memory == PINNED)
         MUST(cudaFreeHost(data));
     else
         MUST(cudaFree(data));
@@ -167,19 +174,37 @@ static void sizes(struct large *l)
     }
 }
 
+static bool is_reached(enum memory memory)
+{
+    return memory == PLAIN || memory == POOL || memory == MAPPED;
+}
+
+static uint64_t staged_of(const struct large *l, int rank)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, l->team.comms[rank]));
+    return counters.staged_calls;
+}
+
 static void memories(struct large *l)
 {
-    static const enum memory kinds[][2] = {{PLAIN, POOL},   {POOL, PLAIN},   {POOL, POOL},
-                                           {PINNED, PLAIN}, {PLAIN, PINNED}, {PINNED, POOL}};
-    static const char *const names[] = {"cudaMalloc", "a pool", "pinned memory"};
+    static const enum memory kinds[][2] = {{PLAIN, POOL},    {POOL, PLAIN},   {POOL, POOL},
+                                           {PINNED, PLAIN},  {PLAIN, PINNED}, {PINNED, POOL},
+                                           {MAPPED, MAPPED}, {PLAIN, MAPPED}, {MAPPED, PINNED},
+                                           {APART, MAPPED},  {HALF, PLAIN},   {APART, HALF}};
+    static const char *const names[] = {"cudaMalloc",           "a pool",
+                                        "pinned memory",        "cuMemMap",
+                                        "cuMemMap, half apart", "cuMemMap, apart"};
     enum { COUNT = 1000003 };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const void *send[RANKS_MAX];
         void *recv[RANKS_MAX];
+        uint64_t before[RANKS_MAX];
         check_begin("%d ranks: buffers of %s and of %s", l->team.size, names[kinds[i][0]],
                     names[kinds[i][1]]);
         for (int r = 0; r < l->team.size; r++) {
             send[r] = recv[r] = allocate(l, r, kinds[i][r % 2], (COUNT + 1) * sizeof(float));
+            before[r] = staged_of(l, r);
             current(r);
             MUST(cudaMemsetAsync(recv[r], 0xff, (COUNT + 1) * sizeof(float), l->team.streams[r]));
             fill(l, r, recv[r], COUNT);
@@ -187,8 +212,10 @@ static void memories(struct large *l)
         if (sum(l, send, recv, COUNT))
             for (int r = 0; r < l->team.size; r++)
                 expect(l, r, recv[r], COUNT, 1);
-        for (int r = 0; r < l->team.size; r++)
-            release(r, kinds[i][r % 2], recv[r]);
+        for (int r = 0; r < l->team.size; r++) {
+            CHECK(staged_of(l, r) == before[r] + !is_reached(kinds[i][r % 2]));
+            release(l, r, kinds[i][r % 2], recv[r]);
+        }
         check_end();
     }
 }
@@ -348,8 +375,8 @@ static void run(struct large *l)
     lists(l);
     free(l->image);
     for (int r = 0; r < l->team.size; r++) {
-        release(r, PLAIN, l->send[r]);
-        release(r, PLAIN, l->recv[r]);
+        release(l, r, PLAIN, l->send[r]);
+        release(l, r, PLAIN, l->recv[r]);
     }
 }
 
@@ -367,7 +394,7 @@ static void by_name(const struct team *team)
     }
     for (int r = 0; r < team->size; r++) {
         CHECK(team_wait(team, r, PLENTY_MS));
-        release(r, PLAIN, data[r]);
+        MUST(cudaFree(data[r]));
     }
 }
 
