@@ -109,6 +109,13 @@ CUresult tri_nccl_peer_import(struct tri_nccl_peer_memory *out, int fd, int32_t 
     return result == CUDA_SUCCESS ? place(out, memory, &device, 1) : result;
 }
 
+struct tri_nccl_peer_memory tri_nccl_peer_part(const struct tri_symmetric *memory, int32_t rank)
+{
+    return (struct tri_nccl_peer_memory){.address = (CUdeviceptr)(uintptr_t)memory->of[rank].here,
+                                         .bytes = memory->mapped,
+                                         .handle = memory->of[rank].handle};
+}
+
 void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory)
 {
     if (memory->address == 0)

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "csrc/base/symmetric.h"
+
 struct tri_nccl_peer_memory {
     CUdeviceptr address; /* 0: there is none */
     size_t bytes;
@@ -35,6 +37,9 @@ CUresult tri_nccl_peer_export(struct tri_nccl_peer_memory *out, int *out_fd, int
 /* Map for `device` what another process has exported with that size. The descriptor stays the caller's. */
 CUresult tri_nccl_peer_import(struct tri_nccl_peer_memory *out, int fd, int32_t device,
                               size_t bytes);
+
+/* The part of `rank` of symmetric memory as this process has it: its own, or what it has mapped. */
+struct tri_nccl_peer_memory tri_nccl_peer_part(const struct tri_symmetric *memory, int32_t rank);
 
 /* No device of this process uses it any more. */
 void tri_nccl_peer_free(struct tri_nccl_peer_memory *memory);

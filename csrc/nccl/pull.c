@@ -17,7 +17,12 @@ enum {
     BLOCKS_AT_ONCE = 2,   /* on a multiprocessor */
     CONTROL = 128 * 1024, /* bytes from one lane's control to the other's */
 };
-_Static_assert(sizeof(struct tri_pull_control) <= CONTROL, "a control has its place");
+/* What is tried between processes: behind the control of a lane. */
+struct tried {
+    float sent[TRI_NCCL_TRIED], received[TRI_NCCL_TRIED];
+};
+_Static_assert(sizeof(struct tri_pull_control) + sizeof(struct tried) <= CONTROL,
+               "a control and what is tried have their place");
 
 struct tri_nccl_pull {
     struct tri_nccl_peer_memory
@@ -343,29 +348,66 @@ bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push)
     return push->apart && !push->asked && tri_nccl_pull_is_for(push, SIZE_MAX);
 }
 
+struct apart {
+    const struct tri_nccl_pull *pull;
+    const struct tri_symmetric *memory; /* pull's */
+};
+
+/* As a call on symmetric memory, which each process has elsewhere: what is sent is copied there, and what arrives
+ * there back. */
+static trib_status try_symmetric(const void *of, int32_t rank, enum tri_nccl_lane lane,
+                                 const struct tri_call *call, uint32_t *abort_flag,
+                                 uint64_t patience_ns)
+{
+    const struct apart *apart = of;
+    const struct buffers buffers = {true, apart->memory, apart->memory};
+    char *const control = apart->memory->of[rank].here + (size_t)lane * CONTROL;
+    struct tried *tried = (struct tried *)(void *)(control + sizeof(struct tri_pull_control));
+    struct tri_call there = *call;
+    there.send = tried->sent;
+    there.recv = tried->received;
+    if (cudaMemcpyAsync(tried->sent, call->send, sizeof tried->sent, cudaMemcpyDeviceToDevice,
+                        call->stream) != cudaSuccess)
+        return TRIB_ERR_CUDA;
+    TRI_TRY(launch(apart->pull, rank, lane, &there, &buffers, abort_flag, patience_ns));
+    return cudaMemcpyAsync(call->recv, tried->received, sizeof tried->received,
+                           cudaMemcpyDeviceToDevice, call->stream) == cudaSuccess
+               ? TRIB_OK
+               : TRIB_ERR_CUDA;
+}
+
+static const char *try_apart(const struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                             const struct tri_symmetric *memory,
+                             const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    const struct apart apart = {pull, memory};
+    const char *why = tri_nccl_push_try(push, ranks, try_symmetric, &apart, abort_flag);
+    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
+}
+
 static const char *make_apart(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
-                              const struct tri_nccl_peer_memory *parts,
+                              const struct tri_symmetric *memory,
                               const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
 {
     pull->size = push->size;
     for (int32_t i = 0; i < push->size; i++) {
-        pull->memory[i] = parts[i];
+        pull->memory[i] = tri_nccl_peer_part(memory, i);
         if (ranks->of[i] != NULL)
             pull->devices[pull->here++] = ranks->devices[i];
     }
     const char *why = settle(pull, push);
-    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
+    return why != NULL ? why : try_apart(pull, push, memory, ranks, abort_flag);
 }
 
 const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
-                                     const struct tri_nccl_peer_memory *parts,
+                                     const struct tri_symmetric *memory,
                                      const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
 {
     struct tri_nccl_pull *pull = calloc(1, sizeof *pull);
     *out = NULL;
     if (pull == NULL)
         return "no memory";
-    const char *why = make_apart(pull, push, parts, ranks, abort_flag);
+    const char *why = make_apart(pull, push, memory, ranks, abort_flag);
     if (why == NULL)
         *out = pull;
     else

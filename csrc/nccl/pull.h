@@ -26,11 +26,11 @@ struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
                                          uint32_t *abort_flag);
 
 /* The same for ranks in processes of their own, of which this one is in `ranks`. Are they to have pull, and has
- * nobody asked for it yet? Then `parts` become its memory, of each rank and mapped here, all zeros. On all
- * ranks at once. NULL, or why there is none: then *out is NULL, and `parts` stay the caller's. */
+ * nobody asked for it yet? Then that of each rank in `memory`, all zeros, becomes its own. Tried there, too. On
+ * all ranks at once. NULL, or why there is none: then *out is NULL, and `memory` stays the caller's. */
 bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push);
 const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
-                                     const struct tri_nccl_peer_memory *parts,
+                                     const struct tri_symmetric *memory,
                                      const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag);
 /* It never was used, and its memory stays the caller's. */
 void tri_nccl_pull_give_up(struct tri_nccl_pull *pull);

@@ -73,14 +73,6 @@ static size_t wants(struct tri_transport *transport)
     return push != NULL && tri_nccl_pull_is_wanted(push) ? TRI_NCCL_PULL_BYTES : 0;
 }
 
-/* `rank` as this process has it: its own, or what it has mapped. */
-static struct tri_nccl_peer_memory part_of(const struct tri_symmetric *memory, int32_t rank)
-{
-    return (struct tri_nccl_peer_memory){.address = (CUdeviceptr)(uintptr_t)memory->of[rank].here,
-                                         .bytes = memory->mapped,
-                                         .handle = memory->of[rank].handle};
-}
-
 static void set_part(struct tri_symmetric *memory, int32_t rank,
                      const struct tri_nccl_peer_memory *part)
 {
@@ -166,7 +158,7 @@ static void release(struct tri_transport *transport, struct tri_symmetric *memor
     if (tri_nccl_visit_begin(&visit, transport->device) != TRIB_OK)
         return; /* CUDA is over, and so is the memory */
     for (int32_t rank = 0; rank < memory->size; rank++) {
-        struct tri_nccl_peer_memory part = part_of(memory, rank);
+        struct tri_nccl_peer_memory part = tri_nccl_peer_part(memory, rank);
         if (part.handle != 0) /* what other ranks of this process have, they free */
             tri_nccl_peer_free(&part);
     }
@@ -181,15 +173,12 @@ static const char *make_pull(struct tri_transport *transport, const struct tri_s
 {
     struct tri_nccl_push *push = transport->local->push;
     struct tri_nccl_push_ranks ranks = {.guard = &visit->guard};
-    struct tri_nccl_peer_memory parts[TRI_PUSH_RANKS];
     void *flag = NULL;
-    for (int32_t rank = 0; rank < memory->size; rank++)
-        parts[rank] = part_of(memory, rank);
     ranks.of[transport->rank] = transport;
     ranks.devices[transport->rank] = transport->device;
     if (tri_nccl_alloc_pinned(&flag, sizeof(uint32_t)) != TRIB_OK)
         return "no pinned memory";
-    const char *why = tri_nccl_pull_make_apart(&push->pull, push, parts, &ranks, flag);
+    const char *why = tri_nccl_pull_make_apart(&push->pull, push, memory, &ranks, flag);
     tri_nccl_free_pinned(flag);
     return why;
 }

@@ -14,8 +14,8 @@
 extern const struct tri_kernels tri_kernels_cpu;
 
 enum {
-    LONG = 300000,       /* elements */
-    FAKE_PULL_HURRY = 20 /* a rank has so much less patience */
+    LONG = 300000,      /* elements */
+    FAKE_PULL_HURRY = 5 /* a rank has so much less patience */
 };
 
 /* One rank's part. Its lane is told by the control of rank 0, and its turn is the number of its first
@@ -262,7 +262,8 @@ static void perform(struct fake_meeting *call)
     if ((tri_pull_sent(&job) > LONG ? perform_long(&job) : tri_kernels_cpu.pull(&job, NULL)) !=
         TRIB_OK)
         fake_die("the CPU's pull fails");
-    if (pulling == FAKE_PULL_GARBLES || (pulling == FAKE_PULL_GARBLES_STAGED && !mapped))
+    if (pulling == FAKE_PULL_GARBLES ||
+        pulling == (mapped ? FAKE_PULL_GARBLES_MAPPED : FAKE_PULL_GARBLES_STAGED))
         *(char *)here[job.size - 1].recv ^= 1;
     call->done = true;
     counts.done++;

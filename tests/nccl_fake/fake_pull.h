@@ -15,9 +15,15 @@ struct fake_pulls {
 };
 struct fake_pulls fake_pulls(void);
 
-/* From now on what a rank stores in another one's memory is lost, or a wrong result arrives: always, or only
- * through scratch. Who has no patience for ever gives up at once. */
-enum fake_pulling { FAKE_PULL_WORKS, FAKE_PULL_LOSES, FAKE_PULL_GARBLES, FAKE_PULL_GARBLES_STAGED };
+/* From now on what a rank stores in another one's memory is lost, or a wrong result arrives: always, only
+ * through scratch, or only without. Who has no patience for ever gives up at once. */
+enum fake_pulling {
+    FAKE_PULL_WORKS,
+    FAKE_PULL_LOSES,
+    FAKE_PULL_GARBLES,
+    FAKE_PULL_GARBLES_STAGED,
+    FAKE_PULL_GARBLES_MAPPED
+};
 void fake_pull_as(enum fake_pulling how);
 
 /* Of the launches from now on, number `n` (0 is the next) fails; -1: none. */

@@ -126,7 +126,7 @@ static void no_memory(void)
 static void trials(void)
 {
     push_begin("trials of large calls that fail");
-    for (int how = FAKE_PULL_LOSES; how <= FAKE_PULL_GARBLES_STAGED; how++) {
+    for (int how = FAKE_PULL_LOSES; how <= FAKE_PULL_GARBLES_MAPPED; how++) {
         fake_pull_as(how);
         check_absent("does not arrive");
     }

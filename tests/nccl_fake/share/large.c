@@ -224,7 +224,7 @@ static void is_nccls(void)
 }
 
 /* Another rank could not, or what is stored does not arrive: then there is none, once and for all. */
-static void not_taken(enum fake_pulling how)
+static void not_taken(int how)
 {
     struct share_ranks ranks;
     struct symmetric all;
@@ -367,9 +367,8 @@ void share_large(void)
     apart();
     kinds();
     is_nccls();
-    not_taken(FAKE_PULL_WORKS);
-    not_taken(FAKE_PULL_LOSES);
-    not_taken(FAKE_PULL_GARBLES);
+    for (int how = FAKE_PULL_WORKS; how <= FAKE_PULL_GARBLES_MAPPED; how++)
+        not_taken(how);
     failures();
     without_pull();
     for (int calls = 0; calls < 2; calls++)
