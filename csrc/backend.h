@@ -58,9 +58,10 @@ struct tri_call {
     /* AUTO; of kinds with options also SYMMETRIC, or what `refuses` has not refused. Of SYMMETRIC what peers
      * access, and of WINDOW both buffers, are in `list` of tri_symmetric_ops. */
     trib_variant variant;
-    int32_t peer; /* the root, or the rank to send to or receive from */
-    bool scaled;  /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
+    int32_t peer;  /* the root, or the rank to send to or receive from */
+    bool scaled;   /* allreduce of floats with TRIB_SUM: multiply by this rank's factor, rounded to
                    * dtype. All ranks have a factor, or none has */
+    bool unstaged; /* core has asked `stages` */
     trib_stream stream;
     struct tri_factor factor;
     void
@@ -316,6 +317,10 @@ struct tri_transport_ops {
     /* NULL: a call has no variant but AUTO and SYMMETRIC. Why can call.variant, another one, not serve the
      * allreduce? NULL: it can. For people; and the same on all ranks whose calls are the same. */
     const char *(*refuses)(const struct tri_call *call);
+
+    /* Which buffer of this rank's, "send" or "recv", that its peers are to access would go through memory of the
+     * backend, for they cannot? NULL: none. The member is NULL where there never is one. */
+    const char *(*stages)(const struct tri_call *call);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for
      * `progress`. Core has few calls of a burst marked. Returns false if there is no mark: on a

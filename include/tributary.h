@@ -131,10 +131,10 @@
  *  others access, `send` and of an allreduce `recv`, is to be of cudaMalloc, of a pool that all these GPUs
  *  have access to, or of cuMemMap, if all of them may read and write each mapping on which it lies
  *  (cuMemSetAccess). Any other, on any rank, sends the call through memory of the library instead: slower than
- *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them);
- *  TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a process each, these kernels serve
- *  such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of reducers. At most two communicators on
- *  a GPU have this, and others have half the room for small calls all the same. When a rank's call has
+ *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them, and
+ *  TRIB_CALL_UNSTAGED refuses them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a
+ *  process each, these kernels serve such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of
+ *  reducers. At most two communicators on a GPU have this, and others have half the room for small calls all the same. When a rank's call has
  *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
  *  has begun to is done.
  *
@@ -1025,7 +1025,9 @@ TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *rec
 
 enum {
     /** Use `factor`. */
-    TRIB_CALL_FACTOR = 1u << 0
+    TRIB_CALL_FACTOR = 1u << 0,
+    /** Refuse a buffer of this rank's that would go through memory of the library (PEERS). */
+    TRIB_CALL_UNSTAGED = 1u << 1
 };
 
 /** Which code serves a call (PEERS). All ranks pass the same. */
@@ -1051,7 +1053,7 @@ TRIB_API const char *trib_variant_name(trib_variant variant);
  *  an older library accepts a larger one if the fields it does not know are 0. */
 typedef struct trib_call_options {
     uint32_t size;  /**< sizeof(trib_call_options) */
-    uint32_t flags; /**< TRIB_CALL_FACTOR */
+    uint32_t flags; /**< any of TRIB_CALL_FACTOR and TRIB_CALL_UNSTAGED */
     double factor;  /**< with TRIB_CALL_FACTOR: this rank's factor, any number; of allreduces */
     const float *device_factor; /**< if not NULL, replaces `factor`: the float in device memory that
                                  *   the stream reads when it reaches the call. A buffer of the
@@ -1073,7 +1075,11 @@ typedef struct trib_call_options {
  *  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;
  *  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,
  *  and every one but AUTO and SYMMETRIC on host. The shots take what the large calls of PEERS take, TWO_SHOT its
- *  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers cannot map go through memory of the library there, too.
+ *  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers
+ *  cannot map go through memory of the library there, too.
+ *  With TRIB_CALL_UNSTAGED such a buffer is TRIB_ERR_INVALID_BUFFER on its rank alone, before anything is
+ *  queued. The flag is TRIB_ERR_UNSUPPORTED in a batch and in trib_allreduce_list_with, and changes nothing where
+ *  nothing is staged: where push or NCCL serves the call, and on host.
  *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
  *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)
  *  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no

@@ -57,19 +57,16 @@ static trib_status record(struct trib_comm *comm, int operation, struct tri_call
     }
 }
 
-/* *out: why the backend does not serve it by that variant; NULL: it does. */
+/* *out: what the backend answers about a call that it would get alone. */
 static trib_status ask_backend(const char **out, struct trib_comm *comm, int operation,
-                               const struct tri_call *call)
+                               const struct tri_call *call,
+                               const char *(*question)(const struct tri_call *call))
 {
-    const struct tri_transport_ops *ops = comm->backend->transport;
     struct tri_call asked = *call;
     asked.kind = operation == TRI_ALLREDUCE_WITH ? TRI_ALLREDUCE : (enum tri_kind)operation;
     asked.transport = comm->transport;
-    *out = "this backend has none";
-    if (ops->refuses == NULL)
-        return TRIB_OK;
     TRI_TRY(tri_issue_register(comm)); /* so that an abort frees nothing meanwhile */
-    *out = ops->refuses(&asked);
+    *out = question(&asked);
     tri_abort_unregister(comm->state);
     return TRIB_OK;
 }
@@ -77,14 +74,17 @@ static trib_status ask_backend(const char **out, struct trib_comm *comm, int ope
 /* Before anything is queued: on all ranks, whose calls are the same. */
 static trib_status check_variant(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
+    const struct tri_transport_ops *ops = comm->backend->transport;
     const bool symmetric = call->variant == TRIB_VARIANT_SYMMETRIC;
     const char *why = NULL;
     if (call->variant == TRIB_VARIANT_AUTO || call->count == 0)
         return TRIB_OK;
     if (comm->batch.open)
         why = "the calls of a batch have none";
+    else if (!symmetric && ops->refuses == NULL)
+        why = "this backend has none";
     else if (!symmetric)
-        TRI_TRY(ask_backend(&why, comm, operation, call));
+        TRI_TRY(ask_backend(&why, comm, operation, call, ops->refuses));
     if (why != NULL)
         return tri_fail_call(
             comm, operation, TRIB_ERR_UNSUPPORTED,
@@ -95,12 +95,37 @@ static trib_status check_variant(struct trib_comm *comm, int operation, const st
                : TRIB_OK;
 }
 
+/* Of a call that is to be unstaged. */
+static trib_status check_unstaged(struct trib_comm *comm, int operation,
+                                  const struct tri_call *call)
+{
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    const char *buffer = NULL;
+    if (comm->batch.open)
+        return tri_fail_call(comm, operation, TRIB_ERR_UNSUPPORTED,
+                             "options.flags has TRIB_CALL_UNSTAGED, and a batch is open: the calls "
+                             "of a batch have no such flag");
+    if (ops->stages == NULL || call->count == 0)
+        return TRIB_OK;
+    TRI_TRY(ask_backend(&buffer, comm, operation, call, ops->stages));
+    if (buffer == NULL)
+        return TRIB_OK;
+    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
+                         "`%s` is memory that the devices of the other ranks cannot access, so it "
+                         "would go through memory of the library, and options.flags has "
+                         "TRIB_CALL_UNSTAGED: allocate it by trib_device_alloc, cudaMalloc or "
+                         "trib_symmetric_alloc, or leave that flag out",
+                         buffer);
+}
+
 static trib_status begin(struct trib_comm *comm, int operation, const struct tri_call *call)
 {
     TRI_TRY(tri_comm_usable(comm, operation));
     TRI_TRY(tri_check_call(comm, operation, call));
     TRI_TRY(check_partner(comm, operation, call));
     TRI_TRY(check_variant(comm, operation, call));
+    if (call->unstaged)
+        TRI_TRY(check_unstaged(comm, operation, call));
     return tri_batch_begin_call(comm, operation, call, 0);
 }
 
@@ -126,6 +151,7 @@ static trib_status read_options(struct tri_call *call, const struct trib_comm *c
     call->scaled = settings.scaled;
     call->factor = settings.factor;
     call->variant = settings.variant;
+    call->unstaged = settings.unstaged;
     return TRIB_OK;
 }
 

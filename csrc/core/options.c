@@ -30,9 +30,10 @@ trib_status tri_call_settings_read(struct tri_call_settings *out, const struct t
             "options.size is %u, and the options are not 0 beyond the %zu bytes that "
             "this library knows: load the library of the header that you built with",
             options->size, sizeof *options);
-    if ((options->flags & ~(uint32_t)TRIB_CALL_FACTOR) != 0)
+    if ((options->flags & ~(uint32_t)(TRIB_CALL_FACTOR | TRIB_CALL_UNSTAGED)) != 0)
         return tri_fail_call(comm, operation, TRIB_ERR_INVALID_ARGUMENT,
-                             "options.flags is 0x%x; expected 0 or TRIB_CALL_FACTOR",
+                             "options.flags is 0x%x; expected any of TRIB_CALL_FACTOR and "
+                             "TRIB_CALL_UNSTAGED",
                              options->flags);
     if (!tri_variant_valid(options->variant) || options->reserved != 0)
         return tri_fail_call(
@@ -42,6 +43,7 @@ trib_status tri_call_settings_read(struct tri_call_settings *out, const struct t
             options->variant, options->reserved);
     out->variant = options->variant;
     out->scaled = (options->flags & TRIB_CALL_FACTOR) != 0 || options->device_factor != NULL;
+    out->unstaged = (options->flags & TRIB_CALL_UNSTAGED) != 0;
     out->factor = (struct tri_factor){.device = options->device_factor, .value = options->factor};
     return TRIB_OK;
 }

@@ -8,7 +8,8 @@
 
 /* trib_call_options with defaults filled in. */
 struct tri_call_settings {
-    bool scaled; /* the call has a factor */
+    bool scaled;   /* the call has a factor */
+    bool unstaged; /* TRIB_CALL_UNSTAGED */
     struct tri_factor factor;
     trib_variant variant;
 };

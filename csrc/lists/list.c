@@ -156,6 +156,9 @@ trib_status tri_allreduce_list_with(struct trib_comm *comm, struct tri_list *lis
         status = tri_fail_call(comm, list->operation, TRIB_ERR_UNSUPPORTED,
                                "variant %s: a list has none but auto",
                                trib_variant_name(list->settings.variant));
+    if (status == TRIB_OK && list->settings.unstaged)
+        status = tri_fail_call(comm, list->operation, TRIB_ERR_UNSUPPORTED,
+                               "options.flags has TRIB_CALL_UNSTAGED: a list has no such flag");
     return status == TRIB_OK ? tri_list(comm, list) : tri_batch_fail(comm, status);
 }
 

@@ -148,6 +148,17 @@ const char *tri_nccl_refuses(const struct tri_call *call)
                : NULL;
 }
 
+const char *tri_nccl_stages(const struct tri_call *call)
+{
+    struct tri_nccl_device_guard guard;
+    if (server_alone(call) != PULL ||
+        tri_nccl_push_device(&guard, call->transport->device) != TRIB_OK)
+        return NULL; /* the call will report it */
+    const char *buffer = tri_nccl_pull_stages(call);
+    tri_nccl_pop_device(&guard);
+    return buffer;
+}
+
 /* The state of the first communicator that has ended; NULL: none has. */
 static const struct trib_abort *find_ended(const struct batch *batch)
 {

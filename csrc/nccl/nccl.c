@@ -170,6 +170,7 @@ static const struct tri_transport_ops transport_ops = {
     .submit = NULL,
     .collective = tri_nccl_collective,
     .refuses = tri_nccl_refuses,
+    .stages = tri_nccl_stages,
     .staged = tri_nccl_pull_staged,
     .mark = mark,
     .progress = progress,

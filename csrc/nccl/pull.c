@@ -36,7 +36,7 @@ struct tri_nccl_pull {
 
 /* The buffers of a call, to all ranks. */
 struct buffers {
-    bool mapped;
+    const char *unmapped; /* "send" or "recv"; NULL: neither */
     /* Symmetric memory of this rank; NULL: another kind, which has one address on all devices. */
     const struct tri_symmetric *send, *recv;
 };
@@ -124,7 +124,7 @@ static trib_status launch(const struct tri_nccl_pull *pull, int32_t rank, enum t
                           uint32_t *abort_flag, uint64_t patience_ns)
 {
     const struct tri_pull_rank here = {sends(call, rank) ? call->send : call->recv, call->recv,
-                                       buffers->mapped, rank};
+                                       buffers->unmapped == NULL, rank};
     const size_t lane_bytes =
         (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * CONTROL) / TRI_NCCL_LANES;
     struct tri_pull job = job_of(pull, call);
@@ -157,17 +157,25 @@ static struct buffers buffers_of(const struct tri_nccl_pull *pull, const struct 
     struct tri_symmetric *const list = call->transport->symmetric;
     const struct tri_pull job = job_of(pull, call);
     const size_t bytes = tri_pull_sent(&job) * trib_dtype_size(job.dtype);
+    struct buffers found = {.send = NULL};
     if (!sends(call, call->transport->rank))
-        return (struct buffers){.mapped = true};
-    struct buffers found = {.send = tri_symmetric_find(list, call->send, bytes)};
-    found.mapped = is_mapped(pull, found.send, call->send, bytes);
+        return found;
+    found.send = tri_symmetric_find(list, call->send, bytes);
+    if (!is_mapped(pull, found.send, call->send, bytes))
+        found.unmapped = "send";
     if (job.kind != TRI_PULL_ALLREDUCE)
         return found;
     found.recv =
         call->recv == call->send ? found.send : tri_symmetric_find(list, call->recv, bytes);
-    found.mapped = found.mapped &&
-                   (call->recv == call->send || is_mapped(pull, found.recv, call->recv, bytes));
+    if (found.unmapped == NULL && call->recv != call->send &&
+        !is_mapped(pull, found.recv, call->recv, bytes))
+        found.unmapped = "recv";
     return found;
+}
+
+const char *tri_nccl_pull_stages(const struct tri_call *call)
+{
+    return buffers_of(call->transport->push->pull, call).unmapped;
 }
 
 /* Without patience, as push. */
@@ -178,7 +186,7 @@ trib_status tri_nccl_pull_call(const struct tri_call *call)
         transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
     const struct tri_nccl_pull *pull = transport->push->pull;
     const struct buffers buffers = buffers_of(pull, call);
-    transport->staged += !buffers.mapped;
+    transport->staged += buffers.unmapped != NULL;
     if (launch(pull, transport->rank, lane, call, &buffers, transport->local->abort_flag, 0) ==
         TRIB_OK)
         return TRIB_OK;
@@ -282,7 +290,7 @@ static trib_status try_mapped(const void *pull, int32_t rank, enum tri_nccl_lane
                               const struct tri_call *call, uint32_t *abort_flag,
                               uint64_t patience_ns)
 {
-    return launch(pull, rank, lane, call, &(struct buffers){.mapped = true}, abort_flag,
+    return launch(pull, rank, lane, call, &(struct buffers){.unmapped = NULL}, abort_flag,
                   patience_ns);
 }
 
@@ -290,7 +298,7 @@ static trib_status try_staged(const void *pull, int32_t rank, enum tri_nccl_lane
                               const struct tri_call *call, uint32_t *abort_flag,
                               uint64_t patience_ns)
 {
-    return launch(pull, rank, lane, call, &(struct buffers){.mapped = false}, abort_flag,
+    return launch(pull, rank, lane, call, &(struct buffers){.unmapped = "send"}, abort_flag,
                   patience_ns);
 }
 
@@ -360,7 +368,7 @@ static trib_status try_symmetric(const void *of, int32_t rank, enum tri_nccl_lan
                                  uint64_t patience_ns)
 {
     const struct apart *apart = of;
-    const struct buffers buffers = {true, apart->memory, apart->memory};
+    const struct buffers buffers = {.send = apart->memory, .recv = apart->memory};
     char *const control = apart->memory->of[rank].here + (size_t)lane * CONTROL;
     struct tried *tried = (struct tried *)(void *)(control + sizeof(struct tri_pull_control));
     struct tri_call there = *call;

@@ -50,6 +50,9 @@ bool tri_nccl_pull_would(const struct tri_call *call);
 
 /* Queue a call that pull serves. Its device is current. */
 trib_status tri_nccl_pull_call(const struct tri_call *call);
+/* Which of its buffers, "send" or "recv", that peers access do not all ranks map? NULL: none. Its device is
+ * current. */
+const char *tri_nccl_pull_stages(const struct tri_call *call);
 /* How many had a buffer of this rank's that not all ranks map. */
 uint64_t tri_nccl_pull_staged(const struct tri_transport *transport);
 

@@ -68,7 +68,7 @@ static void kinds(const struct bad *bad)
                 trib_op_name(op));
     }
     REFUSED(list(bad, TRIB_F32, 0, &options), TRIB_ERR_INVALID_ARGUMENT, list_name, "`op`");
-    options.flags |= 2;
+    options.flags |= 1u << 2;
     refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags");
     options.flags = 1u << 31;
     refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags");
@@ -94,6 +94,20 @@ static void variants(const struct bad *bad)
     REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "nccl");
     options.variant = TRIB_VARIANT_WINDOW;
     REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "window");
+}
+
+/* Flags that there are not, and where a call is more than one or has no buffers of its own. */
+static void flags(const struct bad *bad)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.flags = 1u << 2;
+    refused(bad, &options, TRIB_ERR_INVALID_ARGUMENT, "options.flags is 0x4");
+    options.flags = TRIB_CALL_UNSTAGED;
+    REFUSED(list(bad, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, list_name,
+            "TRIB_CALL_UNSTAGED");
+    CHECK_OK(trib_batch_begin(bad->comm));
+    REFUSED(call(bad, 8, TRIB_F32, TRIB_SUM, &options), TRIB_ERR_UNSUPPORTED, name, "a batch");
+    CHECK_STATUS(trib_batch_end(bad->comm), TRIB_ERR_UNSUPPORTED);
 }
 
 #define OTHERS_REFUSED(options, status, says)                                                      \
@@ -167,6 +181,7 @@ void bad_factors(const struct bad *bad)
     sizes(bad);
     kinds(bad);
     variants(bad);
+    flags(bad);
     others(bad);
     unreadable(bad);
     CHECK_STATUS(trib_broadcast(NULL, bad->a, bad->b, 4, TRIB_F32, 0, NULL),

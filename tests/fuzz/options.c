@@ -174,7 +174,7 @@ static void of_call(struct bytes *in, trib_comm *comm)
     const uint32_t size = pick_size(in, sizeof options);
     const float device_factor = 2;
     float values[COUNT], before[COUNT];
-    options.flags = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, 2);
+    options.flags = bytes_rare(in, 4) ? bytes_u32(in) : bytes_below(in, 4);
     options.factor = pick_number(in);
     options.device_factor = bytes_rare(in, 2) ? &device_factor : NULL;
     options.variant = bytes_rare(in, 4) ? (trib_variant)bytes_u32(in) : TRIB_VARIANT_AUTO;
@@ -184,10 +184,12 @@ static void of_call(struct bytes *in, trib_comm *comm)
     for (uint32_t i = sizeof options; i < size; i++)
         more = more || ((unsigned char *)block)[i] != 0;
     const enum call call = (enum call)bytes_below(in, CALLS);
-    const bool scaled = options.device_factor != NULL || options.flags == TRIB_CALL_FACTOR;
-    const bool valid = size >= sizeof options && !more && options.flags <= TRIB_CALL_FACTOR &&
+    const bool scaled = options.device_factor != NULL || (options.flags & TRIB_CALL_FACTOR) != 0;
+    const bool unstaged = (options.flags & TRIB_CALL_UNSTAGED) != 0;
+    const bool valid = size >= sizeof options && !more &&
+                       options.flags <= (TRIB_CALL_FACTOR | TRIB_CALL_UNSTAGED) &&
                        options.variant == TRIB_VARIANT_AUTO && options.reserved == 0 &&
-                       (call <= ALLREDUCE || !scaled);
+                       (call <= ALLREDUCE || !scaled) && (call != LIST || !unstaged);
     for (int i = 0; i < COUNT; i++)
         before[i] = values[i] = (float)i;
     const trib_status status = call_with(call, comm, values, before, block);

@@ -14,8 +14,9 @@ impl Communicator {
     /// "max", "avg"), or write it to `out`. With a `factor`, a number or one float in device
     /// memory, on all ranks: the sum of factor * tensor. `variant`, the same on all ranks: which code
     /// serves it ("auto", "nccl", "push", "one_shot", "two_shot"; "symmetric" and "window", of
-    /// `Symmetric` memory).
-    #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, variant="auto", stream=None))]
+    /// `Symmetric` memory). `unstaged`: refuse a tensor that would go through memory of the library,
+    /// for the devices of other ranks cannot access it.
+    #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, variant="auto", unstaged=False, stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn allreduce(
         &self,
@@ -25,6 +26,7 @@ impl Communicator {
         out: Tensor<'_, '_>,
         factor: Tensor<'_, '_>,
         variant: &str,
+        unstaged: bool,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "allreduce", stream)?;
@@ -32,7 +34,9 @@ impl Communicator {
         let (op, (from, to)) = (op_of(op, call.who())?, call.pair(tensor, out)?);
         let factor = Factor::new(&mut call, factor)?;
         let (send, recv, count, dtype) = (from.data, to.data, from.count, from.dtype);
-        let options = Options(sys::trib_call_options { variant, ..factor.options() });
+        let mut options = factor.options();
+        (options.variant, options.flags) = (variant, options.flags | flags_of(unstaged));
+        let options = Options(options);
         call.queue(py, move |comm, stream| {
             let (send, recv) = (send.get(), recv.get());
             // SAFETY: `count` elements each, alive until the stream has passed: the work keeps
@@ -43,9 +47,9 @@ impl Communicator {
         })
     }
 
-    /// Replace `tensor` on every rank by that of rank `root`, or write it to `out`. `variant` as in
-    /// `allreduce`, and so in the other calls that have it.
-    #[pyo3(signature = (tensor, root=0, *, out=None, variant="auto", stream=None))]
+    /// Replace `tensor` on every rank by that of rank `root`, or write it to `out`. `variant` and
+    /// `unstaged` as in `allreduce`, and so in the other calls that have them.
+    #[pyo3(signature = (tensor, root=0, *, out=None, variant="auto", unstaged=False, stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn broadcast(
         &self,
@@ -54,10 +58,11 @@ impl Communicator {
         root: i32,
         out: Tensor<'_, '_>,
         variant: &str,
+        unstaged: bool,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "broadcast", stream)?;
-        let options = Options::of(variant, call.who())?;
+        let options = Options::of(variant, unstaged, call.who())?;
         let (from, to) = call.pair(tensor, out)?;
         let (send, recv, count, dtype) = (from.data, to.data, from.count, from.dtype);
         call.queue(py, move |comm, stream| {
@@ -105,17 +110,18 @@ impl Communicator {
     }
 
     /// Write all ranks' `tensor` to `out`, a block for each rank. None: block `rank` of `out`.
-    #[pyo3(signature = (tensor, out, *, variant="auto", stream=None))]
+    #[pyo3(signature = (tensor, out, *, variant="auto", unstaged=False, stream=None))]
     fn allgather(
         &self,
         py: Python<'_>,
         tensor: Tensor<'_, '_>,
         out: &Bound<'_, PyAny>,
         variant: &str,
+        unstaged: bool,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "allgather", stream)?;
-        let options = Options::of(variant, call.who())?;
+        let options = Options::of(variant, unstaged, call.who())?;
         let (to, dtype) = written(&mut call, "out", out)?;
         let count = call.per_rank("out", to.count)?;
         let send = match given(tensor) {
@@ -141,7 +147,7 @@ impl Communicator {
 
     /// Write block `rank` of the reduction of all ranks' `tensor` to `out`, by default to that
     /// block of `tensor`.
-    #[pyo3(signature = (tensor, out=None, op="sum", *, variant="auto", stream=None))]
+    #[pyo3(signature = (tensor, out=None, op="sum", *, variant="auto", unstaged=False, stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn reduce_scatter(
         &self,
@@ -150,10 +156,11 @@ impl Communicator {
         out: Tensor<'_, '_>,
         op: &str,
         variant: &str,
+        unstaged: bool,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "reduce_scatter", stream)?;
-        let options = Options::of(variant, call.who())?;
+        let options = Options::of(variant, unstaged, call.who())?;
         let op = op_of(op, call.who())?;
         let from = match given(out) {
             Some(_) => call.read("tensor", tensor)?,
@@ -184,17 +191,18 @@ impl Communicator {
     }
 
     /// Block i of `out` becomes block `rank` of rank i's `tensor`; by default in `tensor` itself.
-    #[pyo3(signature = (tensor, out=None, *, variant="auto", stream=None))]
+    #[pyo3(signature = (tensor, out=None, *, variant="auto", unstaged=False, stream=None))]
     fn alltoall(
         &self,
         py: Python<'_>,
         tensor: &Bound<'_, PyAny>,
         out: Tensor<'_, '_>,
         variant: &str,
+        unstaged: bool,
         stream: Tensor<'_, '_>,
     ) -> PyResult<Work> {
         let mut call = Call::new(py, &self.owner, "alltoall", stream)?;
-        let options = Options::of(variant, call.who())?;
+        let options = Options::of(variant, unstaged, call.who())?;
         let (from, to) = call.pair(tensor, out)?;
         let count = call.per_rank("tensor", from.count)?;
         let (send, recv, dtype) = (from.data, to.data, from.dtype);
@@ -321,13 +329,21 @@ unsafe impl Send for Options {}
 
 impl Options {
     /// Of a call of `who` that takes no factor.
-    fn of(variant: &str, who: &str) -> PyResult<Options> {
-        let variant = variant_of(variant, who)?;
-        Ok(Options(sys::trib_call_options { variant, ..sys::TRIB_CALL_OPTIONS_INIT }))
+    fn of(variant: &str, unstaged: bool, who: &str) -> PyResult<Options> {
+        let (variant, flags) = (variant_of(variant, who)?, flags_of(unstaged));
+        Ok(Options(sys::trib_call_options { variant, flags, ..sys::TRIB_CALL_OPTIONS_INIT }))
     }
 
     fn get(&self) -> &sys::trib_call_options {
         &self.0
+    }
+}
+
+fn flags_of(unstaged: bool) -> u32 {
+    if unstaged {
+        sys::TRIB_CALL_UNSTAGED
+    } else {
+        0
     }
 }
 

@@ -62,6 +62,18 @@ class Collectives(unittest.TestCase):
 
         run(2, rank)
 
+    def test_unstaged(self) -> None:
+        def rank(comm: Communicator) -> None:
+            data, one = floats(1, 1), floats(0)
+            comm.allreduce(data, unstaged=True).wait()
+            comm.broadcast(data, 1, unstaged=True).wait()
+            comm.reduce_scatter(data, one, unstaged=True).wait()
+            comm.allgather(one, data, unstaged=True).wait()
+            comm.alltoall(data, unstaged=True).wait()
+            self.assertEqual(list(data), [4, 4])  # nothing is staged on host
+
+        run(2, rank)
+
     def test_broadcast_and_reduce(self) -> None:
         def rank(comm: Communicator) -> list[list[float]]:
             first, second = floats(comm.rank, 7), floats(comm.rank, 1)

@@ -357,6 +357,8 @@ const _: () = {
 };
 #[doc = " Use `factor`."]
 pub const TRIB_CALL_FACTOR: u32 = 1;
+#[doc = " Refuse a buffer of this rank's that would go through memory of the library (PEERS)."]
+pub const TRIB_CALL_UNSTAGED: u32 = 2;
 #[doc = " Which code serves a call (PEERS). All ranks pass the same."]
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -378,7 +380,7 @@ pub const TRIB_VARIANT_WINDOW: trib_variant = trib_variant(6);
 pub struct trib_call_options {
     #[doc = " sizeof(trib_call_options)"]
     pub size: u32,
-    #[doc = " TRIB_CALL_FACTOR"]
+    #[doc = " any of TRIB_CALL_FACTOR and TRIB_CALL_UNSTAGED"]
     pub flags: u32,
     #[doc = " with TRIB_CALL_FACTOR: this rank's factor, any number; of allreduces"]
     pub factor: f64,
@@ -1017,7 +1019,7 @@ extern "C" {
     ) -> trib_status;
     #[doc = " \"two_shot\"; \"?\" for an invalid variant."]
     pub fn trib_variant_name(variant: trib_variant) -> *const ::core::ffi::c_char;
-    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. The shots take what the large calls of PEERS take, TWO_SHOT its\n  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers cannot map go through memory of the library there, too.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)\n  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no\n  peer reaches `recv`. All variants give the same bits but where NCCL serves the call. NCCL 2.28 has symmetric\n  kernels for allgathers, and for allreduces and reduce_scatters that are sums of f16, bf16 and f32, without a\n  factor; it serves the rest on windows by its other ones. With the same buffers TRIB_VARIANT_NCCL is no\n  different."]
+    #[doc = " trib_allreduce with options; NULL is trib_allreduce.\n\n  With factors, `recv` = sum over the ranks of factor_i * (`send` of rank i). All ranks pass a\n  factor, or none does; factors may differ, be negative or 0 (0 times an infinity or a NaN is a\n  NaN). The factor is rounded to `dtype` first. Products of f16 and bf16 are rounded to `dtype` on\n  nccl (NCCL's pre-multiplied sum) and kept as f32 on host. Only for TRIB_SUM (for an average\n  divide the factor by the number of ranks) and f16, bf16, f32, f64; otherwise\n  TRIB_ERR_UNSUPPORTED. Allowed in a batch.\n\n  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;\n  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,\n  and every one but AUTO and SYMMETRIC on host. The shots take what the large calls of PEERS take, TWO_SHOT its\n  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers\n  cannot map go through memory of the library there, too.\n  With TRIB_CALL_UNSTAGED such a buffer is TRIB_ERR_INVALID_BUFFER on its rank alone, before anything is\n  queued. The flag is TRIB_ERR_UNSUPPORTED in a batch and in trib_allreduce_list_with, and changes nothing where\n  nothing is staged: where push or NCCL serves the call, and on host.\n  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not\n  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)\n  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no\n  peer reaches `recv`. All variants give the same bits but where NCCL serves the call. NCCL 2.28 has symmetric\n  kernels for allgathers, and for allreduces and reduce_scatters that are sums of f16, bf16 and f32, without a\n  factor; it serves the rest on windows by its other ones. With the same buffers TRIB_VARIANT_NCCL is no\n  different."]
     pub fn trib_allreduce_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,

@@ -35,6 +35,7 @@ pub struct CallOptions<'a, B: ?Sized = dyn DeviceBuffer + 'a> {
     pub(crate) has_factor: bool,
     pub(crate) device_factor: Option<&'a B>,
     pub(crate) variant: Variant,
+    pub(crate) unstaged: bool,
 }
 
 impl<'a, B: ?Sized> CallOptions<'a, B> {
@@ -45,6 +46,7 @@ impl<'a, B: ?Sized> CallOptions<'a, B> {
             has_factor: false,
             device_factor: None,
             variant: Variant::default(),
+            unstaged: false,
         }
     }
 
@@ -68,6 +70,14 @@ impl<'a, B: ?Sized> CallOptions<'a, B> {
     pub fn variant(self, variant: Variant) -> Self {
         CallOptions { variant, ..self }
     }
+
+    /// Refuses a buffer of this rank's that would go through memory of the library, for the devices of
+    /// other ranks cannot access it (the header's PEERS; [`Counters::staged_calls`](crate::Counters)
+    /// counts such calls): [`ErrorKind::InvalidBuffer`](crate::ErrorKind::InvalidBuffer), on its rank
+    /// alone. In a batch and for a list that is [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+    pub fn unstaged(self, unstaged: bool) -> Self {
+        CallOptions { unstaged, ..self }
+    }
 }
 
 impl CallOptions<'_> {
@@ -77,6 +87,7 @@ impl CallOptions<'_> {
         raw.factor = self.factor;
         raw.variant = self.variant.raw();
         raw.flags = if self.has_factor { sys::TRIB_CALL_FACTOR } else { 0 };
+        raw.flags |= if self.unstaged { sys::TRIB_CALL_UNSTAGED } else { 0 };
         if let Some(factor) = self.device_factor {
             raw.device_factor = check.one_f32("factor", factor)?;
         }
@@ -105,6 +116,7 @@ impl<B: ?Sized> fmt::Debug for CallOptions<'_, B> {
             .field("factor", &on_host)
             .field("device_factor", &self.device_factor.is_some())
             .field("variant", &self.variant)
+            .field("unstaged", &self.unstaged)
             .finish()
     }
 }

@@ -755,7 +755,8 @@ fn with<'a>(
     factor: &'a Option<DeviceSlice>,
 ) -> CallOptions<'a> {
     let (factor, number, has_factor) = (given(factor), options.factor, options.has_factor);
-    CallOptions { factor: number, has_factor, device_factor: factor, variant: options.variant }
+    let (variant, unstaged) = (options.variant, options.unstaged);
+    CallOptions { factor: number, has_factor, device_factor: factor, variant, unstaged }
 }
 
 fn given(view: &Option<DeviceSlice>) -> Option<&dyn DeviceBuffer> {

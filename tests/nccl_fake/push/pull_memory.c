@@ -37,6 +37,28 @@ static void check_memory(struct push_ranks *ranks, float *made, int rank, bool s
     CHECK_OK(trib_device_free(ranks->devices[rank], spare));
 }
 
+/* The same where staging is forbidden: of a buffer that peers cannot access nothing is queued. */
+static void check_unstaged(struct push_ranks *ranks, float *made, int rank, bool sends, bool mapped)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    trib_comm *const comm = ranks->comms[rank];
+    float *const own = ranks->data[rank];
+    const uint64_t before = staged_of(ranks, rank);
+    options.flags = TRIB_CALL_UNSTAGED;
+    const trib_status status =
+        trib_allreduce_with(comm, sends ? made : own, sends ? own : made, LARGE_N, TRIB_F32,
+                            TRIB_SUM, &options, ranks->streams[rank]);
+    CHECK_STATUS(status, mapped ? TRIB_OK : TRIB_ERR_INVALID_BUFFER);
+    if (!mapped)
+        CHECK_DETAIL(sends ? "`send`" : "`recv`");
+    if (mapped) {
+        large_sum(ranks, 1 - rank);
+        for (int r = 0; r < RANKS; r++)
+            CHECK_OK(trib_comm_wait(ranks->comms[r], ranks->streams[r], PUSH_PLENTY_MS));
+    }
+    CHECK(staged_of(ranks, rank) == before && large_counts(ranks, 0, 0, mapped, 0));
+}
+
 /* What the other rank cannot access goes through scratch, whichever buffer of whichever rank it is. The
  * default pool is open to all. */
 enum made { PINNED, POOL, OWN_POOL };
@@ -55,6 +77,8 @@ static void staged(const char *name, enum made how)
             fake_make_current(-1);
             check_memory(&ranks, made, rank, true, how == POOL);
             check_memory(&ranks, made, rank, false, how == POOL);
+            check_unstaged(&ranks, made, rank, true, how == POOL);
+            check_unstaged(&ranks, made, rank, false, how == POOL);
             CHECK(large_works(&ranks) && large_counts(&ranks, 0, 0, 1, 0));
             fake_make_current(rank);
             CHECK(cudaFree(made) == cudaSuccess);

@@ -111,6 +111,7 @@ class Communicator:
         out: Tensor | None = None,
         factor: Scalar | None = None,
         variant: Variant = "auto",
+        unstaged: bool = False,
         stream: AnyStream | None = None,
     ) -> Work: ...
     def broadcast(
@@ -120,6 +121,7 @@ class Communicator:
         *,
         out: Tensor | None = None,
         variant: Variant = "auto",
+        unstaged: bool = False,
         stream: AnyStream | None = None,
     ) -> Work: ...
     def reduce(
@@ -137,6 +139,7 @@ class Communicator:
         out: Tensor,
         *,
         variant: Variant = "auto",
+        unstaged: bool = False,
         stream: AnyStream | None = None,
     ) -> Work: ...
     def reduce_scatter(
@@ -146,6 +149,7 @@ class Communicator:
         op: Op = "sum",
         *,
         variant: Variant = "auto",
+        unstaged: bool = False,
         stream: AnyStream | None = None,
     ) -> Work: ...
     def alltoall(
@@ -154,6 +158,7 @@ class Communicator:
         out: Tensor | None = None,
         *,
         variant: Variant = "auto",
+        unstaged: bool = False,
         stream: AnyStream | None = None,
     ) -> Work: ...
     def gather(
