@@ -1,6 +1,6 @@
 /* Large allreduces through the library, on 2 to 4 GPUs of this process, as push in two shots and pull serve
- * them: next to the limits, from every kind of memory, on two streams, captured, in lists, and while they
- * are aborted. */
+ * them: by name, next to the limits, from every kind of memory, on two streams, captured, in lists, and while
+ * they are aborted. */
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/by_name.h"
 #include "tests/pull/large_kinds.h"
 #include "tests/pull/mapped.h"
 #include "tests/team.h"
@@ -380,24 +381,6 @@ static void run(struct large *l)
     }
 }
 
-/* There is pull, whatever the bytes say. */
-static void by_name(const struct team *team)
-{
-    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
-    void *data[RANKS_MAX];
-    options.variant = TRIB_VARIANT_TWO_SHOT;
-    for (int r = 0; r < team->size; r++) {
-        current(r);
-        MUST(cudaMalloc(&data[r], MIB));
-        CHECK_OK(trib_allreduce_with(team->comms[r], data[r], data[r], MIB / 4, TRIB_F32, TRIB_MAX,
-                                     &options, team->streams[r]));
-    }
-    for (int r = 0; r < team->size; r++) {
-        CHECK(team_wait(team, r, PLENTY_MS));
-        MUST(cudaFree(data[r]));
-    }
-}
-
 static void on(int ranks)
 {
     static struct large l;
@@ -406,13 +389,13 @@ static void on(int ranks)
     const bool ready = open_team(&l.team, ranks);
     const bool pulls = placed >= BOTH_BYTES;
     CHECK_MSG(pulls, "%zu bytes: pull has no memory, and NCCL serves all", placed);
-    if (ready && pulls)
-        by_name(&l.team);
     check_end();
     if (!ready)
         return;
-    if (pulls)
+    if (pulls) {
+        by_name(&l.team);
         run(&l);
+    }
     if (pulls && ranks == 2)
         large_kinds(&l.team);
     team_close(&l.team);
