@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{get, ranks, vec_on};
+use common::{get, on_host, ranks, vec_on};
 use tributary::{
-    CallOptions, DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ErrorKind, InPlace,
-    ReduceOp, Result, UniqueBuffer, Variant,
+    CallOptions, Communicator, DType, DeviceBuffer, DeviceSlice, DeviceVec, Element, ErrorKind,
+    InPlace, ReduceOp, Result, UniqueBuffer, Variant,
 };
 
 const SIZES: [usize; 4] = [1, 2, 3, 4];
@@ -395,28 +395,50 @@ fn the_unsafe_forms() {
     });
 }
 
-/// On nccl each variant gives the sum, or says what it takes; on host there is one for these buffers.
+/// What the header says of a call of two ranks, 7 elements and no symmetric memory. How far the ranks reach
+/// each other shows in the memory that they have for it: pull has 8 of 16 MiB.
+fn refused(comm: &mut Communicator, variant: Variant) -> Option<ErrorKind> {
+    let peer = comm.memory().unwrap().peer.bytes;
+    let served = match variant {
+        Variant::Auto => true,
+        Variant::Symmetric => return Some(ErrorKind::InvalidBuffer), // see symmetric.rs
+        Variant::Nccl => !on_host(),
+        Variant::Push => !on_host() && peer > 0,
+        Variant::OneShot | Variant::TwoShot => !on_host() && peer >= 14 << 20,
+        Variant::Window => false, // the communicator has none
+        other => panic!("{other} is new"),
+    };
+    (!served).then_some(ErrorKind::Unsupported)
+}
+
+/// Each variant gives the sum, in place and out of it, or says what it takes and leaves the buffers alone.
 #[test]
 fn variants() {
     ranks(2, |comm, stream| {
-        let send = vec_on(comm, &[comm.rank() as f32 + 1.0; 7]);
+        let rank = comm.rank() as f32;
+        let send = vec_on(comm, &[rank + 1.0; 7]);
         for &variant in Variant::ALL {
-            let mut recv = vec_on(comm, &[0.0_f32; 7]);
-            let options = CallOptions::new().variant(variant);
-            let done =
-                comm.scope(stream, |s| s.allreduce_with(&send, &mut recv, ReduceOp::Sum, options));
-            match done {
-                Ok(()) => assert_eq!(get(&recv), [3.0; 7], "{variant}"),
-                Err(error) => {
-                    let expected = match variant {
-                        Variant::Symmetric => ErrorKind::InvalidBuffer, // see symmetric.rs
-                        _ => ErrorKind::Unsupported,
-                    };
-                    assert_eq!(error.kind(), expected, "{variant}: {error}");
+            let mut recv = vec_on(comm, &[0.5_f32; 7]);
+            let mut both = vec_on(comm, &[rank + 1.0; 7]);
+            let refused = refused(comm, variant);
+            let in_place = match variant {
+                Variant::OneShot => Some(ErrorKind::Unsupported),
+                _ => refused,
+            };
+            let options = || CallOptions::new().variant(variant);
+            let sum = ReduceOp::Sum;
+            let apart = comm.scope(stream, |s| s.allreduce_with(&send, &mut recv, sum, options()));
+            let inside =
+                comm.scope(stream, |s| s.allreduce_with(InPlace, &mut both, sum, options()));
+            for (done, refused) in [(&apart, refused), (&inside, in_place)] {
+                assert_eq!(done.as_ref().err().map(|e| e.kind()), refused, "{variant}: {done:?}");
+                if let Err(error) = done {
                     assert!(error.to_string().contains(variant.name()), "{error}");
-                    assert_ne!(variant, Variant::Auto);
                 }
             }
+            assert_eq!(get(&recv), [if refused.is_none() { 3.0 } else { 0.5 }; 7], "{variant}");
+            let kept = rank + 1.0;
+            assert_eq!(get(&both), [if in_place.is_none() { 3.0 } else { kept }; 7], "{variant}");
         }
     });
 }
