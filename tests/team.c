@@ -169,27 +169,42 @@ void team_rest(void *ms)
 
 /* ----------------------------------------------------------------------------- guarded memory */
 
-bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity)
+size_t guarded_room(size_t capacity)
 {
-    const size_t room = capacity + 2 * GUARD + SHIFT_MAX;
+    return capacity + 2 * GUARD + SHIFT_MAX;
+}
+
+void guarded_over(struct guarded *buffer, trib_device *device, void *memory, size_t capacity)
+{
+    const size_t room = guarded_room(capacity);
     memset(buffer, 0, sizeof *buffer);
     buffer->device = device;
+    buffer->memory = memory;
     buffer->capacity = capacity;
     buffer->image = malloc(room);
     buffer->found = malloc(room);
-    void *memory = NULL;
     if (buffer->image == NULL || buffer->found == NULL)
         abort();
-    const bool good = CHECK_OK(trib_device_alloc(&memory, device, room));
-    buffer->memory = memory;
+}
+
+void guarded_leave(struct guarded *buffer)
+{
+    free(buffer->image);
+    free(buffer->found);
+}
+
+bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity)
+{
+    void *memory = NULL;
+    const bool good = CHECK_OK(trib_device_alloc(&memory, device, guarded_room(capacity)));
+    guarded_over(buffer, device, memory, capacity);
     return good;
 }
 
 void guarded_destroy(struct guarded *buffer)
 {
     CHECK_OK(trib_device_free(buffer->device, buffer->memory));
-    free(buffer->image);
-    free(buffer->found);
+    guarded_leave(buffer);
 }
 
 void guarded_reset(struct guarded *buffer, size_t bytes, size_t shift)

@@ -73,6 +73,10 @@ struct guarded {
 
 bool guarded_create(struct guarded *buffer, trib_device *device, size_t capacity);
 void guarded_destroy(struct guarded *buffer);
+/* The same over memory of the caller's, of guarded_room() bytes, which he frees afterwards. */
+size_t guarded_room(size_t capacity);
+void guarded_over(struct guarded *buffer, trib_device *device, void *memory, size_t capacity);
+void guarded_leave(struct guarded *buffer);
 /* Poison in the image: `bytes` of payload, `shift` bytes (0 .. 16) beyond a 256-byte boundary. */
 void guarded_reset(struct guarded *buffer, size_t bytes, size_t shift);
 /* Byte `offset` of the payload on the device and in the image. */

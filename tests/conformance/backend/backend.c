@@ -44,6 +44,16 @@ bool backend_dtype(const struct suite *suite, trib_dtype dtype)
            dtype == TRIB_I8;
 }
 
+/* By the memory that the library has for it: pull's is 8 MiB of 16, and the rest is push's. */
+static void look_at_reach(struct suite *suite)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_comm_memory(&memory, suite->team.comms[0]));
+    suite->reach = memory.peer_bytes == 0                   ? BACKEND_REACHES_NONE
+                   : memory.peer_bytes < (uint64_t)14 << 20 ? BACKEND_REACHES_SMALL
+                                                            : BACKEND_REACHES_ALL;
+}
+
 bool backend_compare(struct suite *suite, int rank, struct guarded *send, struct guarded *recv,
                      const char *what)
 {
@@ -71,6 +81,7 @@ bool backend_go_on(struct suite *suite, int rank, bool good)
 static void whole_suite(struct suite *suite)
 {
     backend_collectives(suite);
+    backend_variants(suite);
     backend_rounding(suite);
     backend_points(suite);
     backend_batches(suite);
@@ -119,6 +130,8 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
     apart.peer_bytes = TRIB_NO_PEERS;
     check_begin("%s, %d ranks: creation", backend, size);
     const bool ready = team_create(&suite.team, backend, size, NULL);
+    if (ready)
+        look_at_reach(&suite);
     check_end();
     if (!ready)
         return;
@@ -131,6 +144,9 @@ void backend_suite(const char *backend, int size, enum backend_depth depth)
         light_suite(&suite, "id, unchecked");
     if (has_peers && CHECK(team_open(&suite.team, &apart))) {
         suite.how = "id, no peers";
+        suite.depth = depth;
+        look_at_reach(&suite);
+        backend_variants(&suite);
         backend_rounding(&suite);
         light_suite(&suite, suite.how);
     }

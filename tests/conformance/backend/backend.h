@@ -19,8 +19,16 @@ enum backend_depth {
     BACKEND_LIGHT  /* every kind, few types */
 };
 
+/* What the ranks have of each other's memory (PEERS). */
+enum backend_reach {
+    BACKEND_REACHES_NONE,
+    BACKEND_REACHES_SMALL, /* for small calls: push */
+    BACKEND_REACHES_ALL    /* for large ones, too: pull */
+};
+
 struct suite {
     struct team team;
+    enum backend_reach reach; /* when they were made */
     enum backend_depth depth;
     const char *how; /* the communicators were made by "id", "group", ... */
     uint64_t seed;   /* another one for each case, so that no stale result passes */
@@ -52,11 +60,12 @@ bool backend_compare(struct suite *suite, int rank, struct guarded *send, struct
 bool backend_go_on(struct suite *suite, int rank, bool good);
 
 void backend_collectives(struct suite *suite); /* of one count: allreduce to scatter */
-void backend_rounding(struct suite *suite);    /* of floats, against the exact results */
-void backend_points(struct suite *suite);  /* send, recv, barrier, allgatherv, alltoallv, batch */
-void backend_batches(struct suite *suite); /* that end together */
-void backend_lists(struct suite *suite);   /* lists and weighted averages */
-void backend_factors(struct suite *suite); /* calls with a factor */
+void backend_variants(struct suite *suite); /* of those with options, by the name of each variant */
+void backend_rounding(struct suite *suite); /* of floats, against the exact results */
+void backend_points(struct suite *suite);   /* send, recv, barrier, allgatherv, alltoallv, batch */
+void backend_batches(struct suite *suite);  /* that end together */
+void backend_lists(struct suite *suite);    /* lists and weighted averages */
+void backend_factors(struct suite *suite);  /* calls with a factor */
 void backend_reducers(struct suite *suite);
 void backend_reducer_buckets(struct suite *suite);
 void backend_reducers_in_place(struct suite *suite);

@@ -11,7 +11,7 @@
 enum {
     PERIOD = 1021, /* inputs repeat: the exact results of so many are all */
     SMALL = 1000,
-    LARGE = 700001, /* more than kernels between GPUs take, of 4 bytes */
+    LARGE = 700001, /* more than push takes, of 2 bytes too; pull takes it of 8 */
     LARGE_RANKS = 8
 };
 
@@ -27,6 +27,7 @@ struct rounding {
     trib_dtype dtype;
     trib_op op;
     enum kind kind;
+    trib_variant variant;
     size_t count;
     struct exact exact[PERIOD];
     void *found[TEAM_MAX]; /* of each rank, `count` elements; NULL: none */
@@ -81,11 +82,25 @@ static long double unit_of(trib_dtype dtype)
     return ldexpl(1, -digits_of(dtype));
 }
 
+/* Does NCCL reduce, in an order of its own and in the type itself; or kernels of the library? A small call is
+ * small enough for every machine only as an allreduce. */
+static bool is_of_engine(const struct rounding *r)
+{
+    const struct suite *suite = r->suite;
+    if (strcmp(suite->team.backend, "nccl") != 0)
+        return false;
+    if (r->variant != TRIB_VARIANT_AUTO)
+        return r->variant == TRIB_VARIANT_NCCL;
+    if (suite->reach == BACKEND_REACHES_ALL)
+        return r->kind == REDUCE;
+    return suite->reach == BACKEND_REACHES_NONE || r->kind != ALLREDUCE || r->count != SMALL;
+}
+
 /* The exact result, and how far the found one may be from it. */
 static long double bound(const struct rounding *r, const struct exact *exact, long double *out)
 {
     const int n = r->suite->team.size;
-    const bool engine = strcmp(r->suite->team.backend, "nccl") == 0; /* adds in the type itself */
+    const bool engine = is_of_engine(r);
     const bool narrow = r->dtype == TRIB_F16 || r->dtype == TRIB_BF16;
     const long double u = unit_of(r->dtype), inner = narrow && !engine ? ldexpl(1, -24) : u;
     const int steps = r->op == TRIB_AVG ? (engine ? n + 1 : n) : n - 1;
@@ -109,8 +124,10 @@ static trib_status call(const struct rounding *r, int rank, const void *send, vo
 {
     trib_comm *comm = r->suite->team.comms[rank];
     trib_stream stream = r->suite->team.streams[rank];
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.variant = r->variant;
     if (r->kind == ALLREDUCE)
-        return trib_allreduce(comm, send, recv, r->count, r->dtype, r->op, stream);
+        return trib_allreduce_with(comm, send, recv, r->count, r->dtype, r->op, &options, stream);
     if (r->kind == REDUCE)
         return trib_reduce(comm, send, recv, r->count, r->dtype, r->op, 0, stream);
     return trib_reduce_scatter(comm, send, recv, r->count, r->dtype, r->op, stream);
@@ -161,20 +178,21 @@ static bool check_rank(const struct rounding *r, int rank)
         const long double found = reference_load(r->found[rank], r->dtype, i);
         if (!(fabsl(found - right) <= most))
             return CHECK_MSG(false,
-                             "%s of %zu, rank %d: element %zu is %.17Lg, exactly %.17Lg: off "
+                             "%s of %zu by %s, rank %d: element %zu is %.17Lg, exactly %.17Lg: off "
                              "by %Lg, at most %Lg is allowed",
-                             kinds[r->kind], r->count, rank, i, found, right, fabsl(found - right),
-                             most);
+                             kinds[r->kind], r->count, trib_variant_name(r->variant), rank, i,
+                             found, right, fabsl(found - right), most);
     }
     return r->kind != ALLREDUCE ||
            CHECK_MSG(memcmp(r->found[0], r->found[rank], r->count * trib_dtype_size(r->dtype)) == 0,
                      "ranks 0 and %d have different bits", rank);
 }
 
-static void try_kind(struct rounding *r, enum kind kind, size_t count)
+static void try_kind(struct rounding *r, enum kind kind, size_t count, trib_variant variant)
 {
     r->kind = kind;
     r->count = count;
+    r->variant = variant;
     memset(r->found, 0, sizeof r->found);
     check_ranks(r->suite->team.size, run_rank, r);
     bool good = r->found[0] != NULL;
@@ -182,6 +200,27 @@ static void try_kind(struct rounding *r, enum kind kind, size_t count)
         good = r->found[rank] == NULL || check_rank(r, rank);
     for (int rank = 0; rank < r->suite->team.size; rank++)
         free(r->found[rank]);
+}
+
+/* By name, where all ranks have every variant but those of symmetric memory. */
+static void try_variants(struct rounding *r)
+{
+    try_kind(r, ALLREDUCE, SMALL, TRIB_VARIANT_PUSH);
+    for (trib_variant variant = TRIB_VARIANT_NCCL; variant <= TRIB_VARIANT_TWO_SHOT; variant++)
+        if (variant != TRIB_VARIANT_PUSH)
+            try_kind(r, ALLREDUCE, LARGE, variant);
+}
+
+static void try_all(struct rounding *r)
+{
+    const struct suite *suite = r->suite;
+    for (int kind = 0; kind < KINDS; kind++)
+        try_kind(r, (enum kind)kind, SMALL, TRIB_VARIANT_AUTO);
+    if (suite->team.size <= LARGE_RANKS && suite->depth == BACKEND_WHOLE) {
+        try_kind(r, ALLREDUCE, LARGE, TRIB_VARIANT_AUTO);
+        if (suite->reach == BACKEND_REACHES_ALL)
+            try_variants(r);
+    }
 }
 
 void backend_rounding(struct suite *suite)
@@ -194,10 +233,7 @@ void backend_rounding(struct suite *suite)
             check_begin("%s, %d ranks by %s: rounding of %s %s", suite->team.backend,
                         suite->team.size, suite->how, trib_dtype_name(r.dtype), trib_op_name(r.op));
             compute(&r);
-            for (int kind = 0; kind < KINDS; kind++)
-                try_kind(&r, (enum kind)kind, SMALL);
-            if (suite->team.size <= LARGE_RANKS && suite->depth == BACKEND_WHOLE)
-                try_kind(&r, ALLREDUCE, LARGE);
+            try_all(&r);
             suite->seed += 10000;
             check_end();
         }
