@@ -193,7 +193,7 @@ static void types_and_reductions(struct ranks *ranks)
 
 /* ---- calls whose peers never come, or late */
 
-enum { QUEUED = 100, FEW = 16384 };
+enum { QUEUED = 100, FEW = 16384, LATE_MS = 1200 };
 
 /* ms from when the flag is set, or from the first call, until the stream has ended them all. */
 static double wait_in_vain(struct ranks *ranks, void *const *data, bool sets)
@@ -252,11 +252,12 @@ static void no_peer(struct ranks *ranks)
         MUST(cudaFree(data[r]));
 }
 
-/* The ranks of one GPU come 50 ms after their peers, who wait for them, first or last in turn. */
+/* The ranks of one GPU, each in turn, come LATE_MS after their peers, who wait for them: longer than who gives up
+ * waits for a twin. */
 static void late_peer(struct ranks *ranks)
 {
     uint32_t *data[TRI_PULL_RANKS], found[2];
-    check_begin("pull on %d GPUs: a rank is late by 50 ms", ranks->devices);
+    check_begin("pull on %d GPUs: a rank is late by %d ms", ranks->devices, (int)LATE_MS);
     for (int r = 0; r < ranks->size; r++)
         data[r] = ranks_alloc(ranks, r, sizeof found);
     for (int late = 0; late < ranks->devices; late++) {
@@ -272,7 +273,7 @@ static void late_peer(struct ranks *ranks)
         ranks_wait(ranks);
         for (int i = 1; i <= ranks->devices; i++) {
             if (i == ranks->devices)
-                check_sleep_ms(50);
+                check_sleep_ms(LATE_MS);
             ranks_pull(ranks, (late + i) % ranks->devices, (const void *const *)data,
                        (void *const *)data, &call);
         }
