@@ -33,7 +33,7 @@ static bool allocate(const struct rank *r, struct symmetric *s)
     if (!CHECK_OK(trib_symmetric_alloc(&send, r->comm, bytes)) ||
         !CHECK_OK(trib_symmetric_alloc(&recv, r->comm, bytes)))
         return false;
-    *s = (struct symmetric){send, recv, r->size <= 4 && !r->shared->alone};
+    *s = (struct symmetric){send, recv, r->size <= 4 && r->shared->sight != SEES_OWN};
     MUST(cudaMemcpyAsync(send, r->send, MOST * sizeof *r->send, cudaMemcpyDeviceToDevice,
                          r->stream));
     for (size_t at = MOST; at < LARGE + MOST; at += MOST)
@@ -326,11 +326,12 @@ int main(int argc, char **argv)
     if (machine.gpus < 2)
         check_skip("pull between processes: there are %d GPUs", machine.gpus);
     for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
-        run_case(&machine, what, run_symmetric, size, rounds, false, false);
-        run_case(&machine, what, run_symmetric, size, rounds / 4 + 1, false, true);
-        run_case(&machine, what, run_symmetric, size, 2, true, false);
+        run_case(&machine, what, run_symmetric, size, rounds, SEES_ALL, false);
+        run_case(&machine, what, run_symmetric, size, rounds / 4 + 1, SEES_ALL, true);
+        run_case(&machine, what, run_symmetric, size, 2, SEES_OWN, false);
+        run_case(&machine, what, run_symmetric, size, rounds / 4 + 1, SEES_TURNED, false);
         for (int round = 0; round < 5; round++)
-            run_case(&machine, "an abort amid a sum", run_forsaken, size, 1, false, false);
+            run_case(&machine, "an abort amid a sum", run_forsaken, size, 1, SEES_ALL, false);
     }
     return check_finish("symmetric_gpus_test");
 }

@@ -262,7 +262,7 @@ int main(void)
         check_skip("windows: there are no 2 GPUs that reach each other");
     for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
         in_one_process(size);
-        run_case(&machine, "sums on windows", run_process, size, 1, false, false);
+        run_case(&machine, "sums on windows", run_process, size, 1, SEES_ALL, false);
     }
     return check_finish("windows_gpus_test");
 }

@@ -34,14 +34,26 @@ size_t slot(const struct rank *r)
     return (size_t)r->size * MOST;
 }
 
+/* Before the process uses CUDA. What is its GPU `index` for it from then on? */
+static int32_t set_sight(const struct shared *shared, int index)
+{
+    char seen[64] = "";
+    size_t length = 0;
+    if (shared->sight == SEES_ALL || (shared->sight == SEES_TURNED && index % 2 == 0))
+        return index;
+    const int last = shared->sight == SEES_OWN ? index : 0;
+    const int first = shared->sight == SEES_OWN ? index : shared->gpus - 1;
+    for (int gpu = first; gpu >= last && length < sizeof seen; gpu--)
+        length += (size_t)snprintf(seen + length, sizeof seen - length, "%s%d",
+                                   gpu == first ? "" : ",", gpu);
+    (void)setenv("CUDA_VISIBLE_DEVICES", seen, 1);
+    return first - index;
+}
+
 bool open_rank(struct rank *r, struct shared *shared, int index, int n)
 {
-    const int32_t device = shared->alone ? 0 : index;
-    char own[16];
+    const int32_t device = set_sight(shared, index);
     *r = (struct rank){.shared = shared, .rank = index, .size = n};
-    (void)snprintf(own, sizeof own, "%d", index);
-    if (shared->alone)
-        (void)setenv("CUDA_VISIBLE_DEVICES", own, 1);
     if (index == 0)
         CHECK_OK(trib_id_create(&shared->id, "nccl"));
     children_meet(&shared->made, n);
@@ -163,17 +175,20 @@ struct machine look_at_machine(void)
 }
 
 void run_case(const struct machine *machine, const char *what,
-              void (*body)(int index, int n, void *argument), int size, int rounds, bool alone,
-              bool captured)
+              void (*body)(int index, int n, void *argument), int size, int rounds,
+              enum sight sight, bool captured)
 {
+    static const char *const seen[] = {"", ", each sees its own GPU only",
+                                       ", every other one sees the GPUs in reverse order"};
     struct shared *shared = children_share(sizeof *shared);
     shared->rounds = rounds;
-    shared->alone = alone;
+    shared->gpus = machine->gpus;
+    shared->sight = sight;
     shared->captured = captured;
     shared->reach = machine->reach;
     shared->nvlink = machine->nvlink;
     check_begin("%d processes, %d rounds of %s%s%s", size, rounds, what,
-                captured ? ", replayed" : "", alone ? ", each sees its own GPU only" : "");
+                captured ? ", replayed" : "", seen[sight]);
     children_run_all(size, DEADLINE_MS, body, shared);
     check_end();
     children_unshare(shared, sizeof *shared);

@@ -18,13 +18,21 @@ enum {
     PLENTY_MS = 60000
 };
 
+/* Which GPUs a process sees, by CUDA_VISIBLE_DEVICES. */
+enum sight {
+    SEES_ALL,
+    SEES_OWN,
+    SEES_TURNED /* all; every other process in the reverse order */
+};
+
 /* What the processes of a case share. */
 struct shared {
     trib_id id;
-    int rounds;
-    bool alone, captured; /* each sees its own GPU only; calls are captured, and replayed */
-    bool reach, nvlink;   /* the GPUs do; over NVLink */
-    uint32_t flags;       /* of the communicator's options */
+    int rounds, gpus;
+    enum sight sight;
+    bool captured;      /* calls are captured, and replayed */
+    bool reach, nvlink; /* the GPUs do; over NVLink */
+    uint32_t flags;     /* of the communicator's options */
     _Atomic int made, met;
 };
 
@@ -70,7 +78,7 @@ double time_sum(trib_comm *comm, cudaStream_t stream, void *data, trib_variant v
 struct machine look_at_machine(void);
 /* A case of `size` processes that run `body` with a struct shared; `what` it is named. */
 void run_case(const struct machine *machine, const char *what,
-              void (*body)(int index, int n, void *argument), int size, int rounds, bool alone,
-              bool captured);
+              void (*body)(int index, int n, void *argument), int size, int rounds,
+              enum sight sight, bool captured);
 
 #endif

@@ -274,10 +274,11 @@ int main(int argc, char **argv)
     if (machine.gpus < 2)
         check_skip("push between processes: there are %d GPUs", machine.gpus);
     for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
-        run_case(&machine, "calls", run_rounds, size, rounds, false, false);
-        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, false, true);
-        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, true, false);
-        run_case(&machine, "a reducer", run_reducer, size, 1, false, false);
+        run_case(&machine, "calls", run_rounds, size, rounds, SEES_ALL, false);
+        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, SEES_ALL, true);
+        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, SEES_OWN, false);
+        run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, SEES_TURNED, false);
+        run_case(&machine, "a reducer", run_reducer, size, 1, SEES_ALL, false);
         run_killed_case(&machine, size);
     }
     return check_finish("processes_gpus_test");

@@ -41,7 +41,7 @@ static bool create(const struct rank *r, struct sparse *s)
     if (!CHECK_OK(trib_sparse_create(&s->state, r->comm, COUNT, TRIB_F32, &options)) ||
         !CHECK(peer_bytes(r) == before) || !CHECK_OK(trib_sparse_set_k(s->state, K)))
         return false;
-    const bool stays = r->shared->reach && !r->shared->alone && r->size <= 4;
+    const bool stays = r->shared->reach && r->shared->sight != SEES_OWN && r->size <= 4;
     return CHECK_MSG((peer_bytes(r) > before) == stays, "%llu bytes, before %llu",
                      (unsigned long long)peer_bytes(r), (unsigned long long)before);
 }
@@ -154,11 +154,11 @@ int main(int argc, char **argv)
     if (machine.gpus < 2)
         check_skip("sparse calls between processes: there are %d GPUs", machine.gpus);
     for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
-        run_case(&machine, what, run_sums, size, rounds, false, false);
-        run_case(&machine, what, run_sums, size, rounds / 4 + 1, false, true);
-        run_case(&machine, what, run_sums, size, 2, true, false);
+        run_case(&machine, what, run_sums, size, rounds, SEES_ALL, false);
+        run_case(&machine, what, run_sums, size, rounds / 4 + 1, SEES_ALL, true);
+        run_case(&machine, what, run_sums, size, 2, SEES_OWN, false);
         for (int round = 0; round < 3; round++)
-            run_case(&machine, "an abort amid sums", run_aborted, size, 1, false, false);
+            run_case(&machine, "an abort amid sums", run_aborted, size, 1, SEES_ALL, false);
     }
     return check_finish("near_gpus_test");
 }
