@@ -8,9 +8,12 @@
 
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/busy.h"
 #include "tests/pull/by_name.h"
+#include "tests/pull/crossing.h"
 #include "tests/pull/large_kinds.h"
 #include "tests/pull/mapped.h"
+#include "tests/pull/reuse.h"
 #include "tests/team.h"
 
 enum {
@@ -395,6 +398,9 @@ static void on(int ranks)
     if (pulls) {
         by_name(&l.team);
         run(&l);
+        reuse(&l.team);
+        busy(&l.team);
+        crossing(&l.team);
     }
     if (pulls && ranks == 2)
         large_kinds(&l.team);
