@@ -314,6 +314,10 @@ struct tri_transport_ops {
     trib_status (*collective_list)(const struct tri_call *calls, size_t n,
                                    const struct tri_slice *slices, const size_t *first);
 
+    /* Four bytes of this rank's device, of any value, that calls may read and write for as long as they run: for a
+     * barrier. NULL, or the member is: none, and core takes scratch. */
+    void *(*word)(const struct tri_transport *transport);
+
     /* NULL: a call has no variant but AUTO and SYMMETRIC. Why can call.variant, another one, not serve the
      * allreduce? NULL: it can. For people; and the same on all ranks whose calls are the same. */
     const char *(*refuses)(const struct tri_call *call);

@@ -111,8 +111,10 @@ trib_status tri_compose_scatter(struct trib_comm *comm, const struct tri_call *c
 
 trib_status tri_compose_barrier(struct trib_comm *comm, trib_stream stream)
 {
-    void *word = NULL;
-    TRI_TRY(tri_batch_scratch(comm, &word, sizeof(uint32_t)));
+    const struct tri_transport_ops *ops = comm->backend->transport;
+    void *word = ops->word == NULL ? NULL : ops->word(comm->transport);
+    if (word == NULL)
+        TRI_TRY(tri_batch_scratch(comm, &word, sizeof(uint32_t)));
     const struct tri_call call = {.kind = TRI_ALLREDUCE,
                                   .send = word,
                                   .recv = word,

@@ -169,6 +169,7 @@ static const struct tri_transport_ops transport_ops = {
     .abort_flag = abort_flag,
     .submit = NULL,
     .collective = tri_nccl_collective,
+    .word = tri_nccl_push_word,
     .refuses = tri_nccl_refuses,
     .stages = tri_nccl_stages,
     .staged = tri_nccl_pull_staged,

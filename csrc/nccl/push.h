@@ -30,6 +30,9 @@ void tri_nccl_push_free(struct tri_nccl_local *local);
 /* Has the user told NCCL that devices do not reach each other (NCCL_P2P_DISABLE)? Then it is so here, too. */
 bool tri_nccl_push_forbidden(void);
 
+/* Device memory for barriers, as long as the rank's calls run. */
+void *tri_nccl_push_word(const struct tri_transport *transport);
+
 /* Bytes of the rank's device that push, pull and symmetric memory have. */
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport);
 

@@ -113,6 +113,8 @@ const char *tri_nccl_push_prove(const struct tri_nccl_push *push,
 /* Free what is there of its memory, but not `push`. Some device is current. */
 void tri_nccl_push_release(struct tri_nccl_push *push);
 
+/* The rank has it from now on; NULL: none. */
+void tri_nccl_push_give(struct tri_transport *transport, const struct tri_nccl_push *push);
 /* How large it is, for debugging. */
 void tri_nccl_push_log(const struct tri_nccl_push *push);
 

@@ -136,7 +136,7 @@ static void make_for_all(const struct tri_transport *self)
         tri_nccl_pop_device(&guard);
     }
     for (struct tri_transport *rank = local->ranks; rank != NULL; rank = rank->next)
-        rank->push = push;
+        tri_nccl_push_give(rank, push);
     local->push = push;
 }
 

@@ -140,6 +140,17 @@ static uint64_t bytes_of(const struct tri_nccl_push *push, int32_t rank)
            (push->pull != NULL ? TRI_NCCL_PULL_BYTES : 0);
 }
 
+void tri_nccl_push_give(struct tri_transport *transport, const struct tri_nccl_push *push)
+{
+    transport->push = push;
+    transport->word = push == NULL ? NULL : push->own[transport->rank]->sent;
+}
+
+void *tri_nccl_push_word(const struct tri_transport *transport)
+{
+    return transport->word;
+}
+
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport)
 {
     const uint64_t symmetric = tri_symmetric_bytes(transport->symmetric);

@@ -249,7 +249,7 @@ static void use(struct tri_transport *transport)
         return;
     }
     tri_nccl_push_log(transport->sharing);
-    transport->push = transport->sharing;
+    tri_nccl_push_give(transport, transport->sharing);
     local->push = transport->sharing;
     transport->sharing = NULL;
     tri_abort_unregister(local->state);

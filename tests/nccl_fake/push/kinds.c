@@ -1,5 +1,6 @@
 /* Reduce_scatters, allgathers, broadcasts and alltoalls: push serves small ones, pull larger ones of two ranks, and NCCL
  * the rest. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "tests/nccl_fake/fake_pull.h"
@@ -139,7 +140,7 @@ static void one_call(struct call *c)
 static void barrier(void)
 {
     struct push_ranks ranks;
-    push_begin("a barrier is one launch of each rank");
+    push_begin("a barrier is one launch of each rank, and takes no workspace");
     if (push_open(&ranks, 3, 4, NULL)) {
         const long launches = fake_push_launches();
         for (int rank = 0; rank < 3; rank++)
@@ -147,6 +148,9 @@ static void barrier(void)
         for (int rank = 0; rank < 3; rank++)
             CHECK_OK(trib_comm_wait(ranks.comms[rank], ranks.streams[rank], PUSH_PLENTY_MS));
         CHECK(push_counts(&ranks, 0, 1) && fake_push_launches() - launches == 3);
+        trib_counters counters = TRIB_COUNTERS_INIT;
+        CHECK_OK(trib_comm_counters(&counters, ranks.comms[0]));
+        CHECK_MSG(counters.workspace_bytes == 0, "%" PRIu64 " bytes", counters.workspace_bytes);
         push_close(&ranks);
     }
     push_end();
