@@ -1078,7 +1078,8 @@ typedef struct trib_call_options {
  *  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers
  *  cannot map go through memory of the library there, too.
  *  With TRIB_CALL_UNSTAGED such a buffer is TRIB_ERR_INVALID_BUFFER on its rank alone, before anything is
- *  queued. The flag is TRIB_ERR_UNSUPPORTED in a batch and in trib_allreduce_list_with, and changes nothing where
+ *  queued: the other ranks, if they have made the call, wait for this one until it makes it without the flag, or an
+ *  abort. The flag is TRIB_ERR_UNSUPPORTED in a batch and in trib_allreduce_list_with, and changes nothing where
  *  nothing is staged: where push or NCCL serves the call, and on host.
  *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
  *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)
@@ -1096,8 +1097,8 @@ TRIB_API trib_status trib_allreduce_with(trib_comm *comm, const void *send, void
 TRIB_API trib_status trib_broadcast(trib_comm *comm, const void *send, void *recv, size_t count,
                                     trib_dtype dtype, int32_t root, trib_stream stream);
 
-/** trib_broadcast with options, of which it takes the variant; NULL is trib_broadcast. So do the next ones of
- *  this kind. What trib_allreduce_with says of variants holds for all of them. */
+/** trib_broadcast with options, of which it takes the variant and TRIB_CALL_UNSTAGED; NULL is trib_broadcast.
+ *  So do the next ones of this kind. What trib_allreduce_with says of variants holds for all of them. */
 TRIB_API trib_status trib_broadcast_with(trib_comm *comm, const void *send, void *recv,
                                          size_t count, trib_dtype dtype, int32_t root,
                                          const trib_call_options *options, trib_stream stream);

@@ -110,12 +110,14 @@ static trib_status check_unstaged(struct trib_comm *comm, int operation,
     TRI_TRY(ask_backend(&buffer, comm, operation, call, ops->stages));
     if (buffer == NULL)
         return TRIB_OK;
-    return tri_fail_call(comm, operation, TRIB_ERR_INVALID_BUFFER,
-                         "`%s` is memory that the devices of the other ranks cannot access, so it "
-                         "would go through memory of the library, and options.flags has "
-                         "TRIB_CALL_UNSTAGED: allocate it by trib_device_alloc, cudaMalloc or "
-                         "trib_symmetric_alloc, or leave that flag out",
-                         buffer);
+    return tri_fail_call(
+        comm, operation, TRIB_ERR_INVALID_BUFFER,
+        "`%s` is memory that the devices of the other ranks cannot access, so it "
+        "would go through memory of the library, and options.flags has "
+        "TRIB_CALL_UNSTAGED: allocate it by trib_symmetric_alloc, or, if all ranks "
+        "are in this process, by cudaMalloc on the rank's device; or leave that "
+        "flag out",
+        buffer);
 }
 
 static trib_status begin(struct trib_comm *comm, int operation, const struct tri_call *call)

@@ -120,11 +120,11 @@ static enum tri_fault check_other_memory(int32_t device, const struct pointer_in
         *found = (size_t)pointer_info->ordinal;
         return TRI_FAULT_OTHER_DEVICE;
     }
-    struct tri_nccl_device_guard guard;
-    if (tri_nccl_push_device(&guard, device) != TRIB_OK)
+    struct tri_nccl_visit visit;
+    if (tri_nccl_visit_begin(&visit, device) != TRIB_OK)
         return TRI_FAULT_NONE; /* not the buffer's fault; the collective will report it */
     enum tri_fault fault = check_mappings(device, pointer_info, data, bytes, found);
-    tri_nccl_pop_device(&guard);
+    tri_nccl_visit_end(&visit);
     return fault;
 }
 

@@ -151,7 +151,7 @@ const char *tri_nccl_refuses(const struct tri_call *call)
 const char *tri_nccl_stages(const struct tri_call *call)
 {
     struct tri_nccl_device_guard guard;
-    if (server_alone(call) != PULL ||
+    if (server_alone(call) != PULL || !tri_nccl_pull_can(call) ||
         tri_nccl_push_device(&guard, call->transport->device) != TRIB_OK)
         return NULL; /* the call will report it */
     const char *buffer = tri_nccl_pull_stages(call);

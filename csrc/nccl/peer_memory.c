@@ -183,24 +183,37 @@ static bool mappings_open_to_all(CUdeviceptr address, size_t bytes, const int32_
     return true;
 }
 
+/* Of memory that cudaMalloc has not made: of that pool, or of cuMemMap. The driver may take the questions for
+ * ones that spoil a capture. */
+static bool other_opens_to_all(CUmemoryPool pool, CUdeviceptr address, size_t bytes,
+                               const int32_t *devices, int32_t n)
+{
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
+    const bool opens = pool != NULL ? opens_to_all(pool, devices, n)
+                                    : mappings_open_to_all(address, bytes, devices, n);
+    tri_nccl_restore_capture(before);
+    return opens;
+}
+
+/* Managed memory is where its pages are: never. */
 bool tri_nccl_peers_map(const void *address, size_t bytes, const int32_t *devices, int32_t n)
 {
     CUpointer_attribute attributes[] = {
         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_CONTEXT,
-        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
-    unsigned int exported = 0, type = 0;
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    unsigned int exported = 0, type = 0, managed = 0;
     CUcontext owner = NULL, current = NULL;
     CUmemoryPool pool = NULL;
-    void *places[] = {&exported, &owner, &pool, &type};
-    if (tri_nccl_driver.pointer_attributes(4, attributes, places, (CUdeviceptr)address) !=
-        CUDA_SUCCESS)
+    void *places[] = {&exported, &owner, &pool, &type, &managed};
+    if (tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address) !=
+            CUDA_SUCCESS ||
+        managed != 0)
         return false;
-    if (pool != NULL)
-        return opens_to_all(pool, devices, n);
-    if (exported == 0)
-        return type == CU_MEMORYTYPE_DEVICE &&
-               mappings_open_to_all((CUdeviceptr)address, bytes, devices, n);
-    return tri_nccl_driver.get_current(&current) == CUDA_SUCCESS && owner == current;
+    if (pool == NULL && exported != 0)
+        return tri_nccl_driver.get_current(&current) == CUDA_SUCCESS && owner == current;
+    return type == CU_MEMORYTYPE_DEVICE &&
+           other_opens_to_all(pool, (CUdeviceptr)address, bytes, devices, n);
 }
 
 void tri_nccl_peers_open_pool(const int32_t *devices, int32_t n, int32_t at)

@@ -137,6 +137,8 @@ long fake_stream_queries(void);
  * relaxed mode, that invalidated the capture. */
 void fake_capture(bool captures);
 int fake_spoiled(void);
+/* A call that invalidates a capture, of another thread or of this one. The lock is not held. */
+void fake_need_relaxed(void);
 /* The result of waits for streams and events and of queries about them; 0: the true one. */
 void fake_fail_wait(int error);
 /* While true, no event can be recorded. */

@@ -75,8 +75,7 @@ int fake_spoiled(void)
     return n;
 }
 
-/* A call that invalidates a capture, of another thread or of this one. */
-static void need_relaxed(void)
+void fake_need_relaxed(void)
 {
     pthread_mutex_lock(&fake_lock);
     spoiled += (captures || own_captures > 0) && mode != cudaStreamCaptureModeRelaxed;
@@ -235,7 +234,7 @@ bool fake_may_access(int device, const void *begin, size_t bytes)
 static cudaError_t allocate(void **out, size_t size, bool host)
 {
     need_context();
-    need_relaxed();
+    fake_need_relaxed();
     cudaError_t error = cudaErrorMemoryAllocation;
     pthread_mutex_lock(&fake_lock);
     if (host)
@@ -268,7 +267,7 @@ cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags)
 cudaError_t cudaFree(void *data)
 {
     need_context();
-    need_relaxed();
+    fake_need_relaxed();
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_FREE);
     struct block *block = block_of((uintptr_t)data);
@@ -409,6 +408,7 @@ static CUresult pointer_attributes(unsigned int n, CUpointer_attribute *attribut
 static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
 {
     int device;
+    fake_need_relaxed();
     pthread_mutex_lock(&fake_lock);
     const bool found =
         fake_mapped_at((const void *)(uintptr_t)pointer, base, size, &device); /* NOLINT */
@@ -787,7 +787,7 @@ static void wait_for(const struct fake_line *line)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     need_context();
-    need_relaxed();
+    fake_need_relaxed();
     if (is_captured(stream))
         return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&fake_lock);
@@ -1165,7 +1165,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    need_relaxed();
+    fake_need_relaxed();
     pthread_mutex_lock(&fake_lock);
     fake_pass(FAKE_PROBE);
     const long order = ((const struct event *)event)->order;

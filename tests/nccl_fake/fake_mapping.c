@@ -271,6 +271,7 @@ CUresult fake_mem_get_access(unsigned long long *out, const CUmemLocation *locat
 {
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         fake_die("access to a mapping from a place that is no device");
+    fake_need_relaxed();
     pthread_mutex_lock(&fake_lock);
     const struct mapping *mapping =
         find_mapping((const void *)(uintptr_t)address, 1); /* NOLINT: as the driver has it */
@@ -284,6 +285,7 @@ CUresult fake_mem_get_access(unsigned long long *out, const CUmemLocation *locat
 
 CUresult fake_mem_retain(CUmemGenericAllocationHandle *out, void *address)
 {
+    fake_need_relaxed();
     pthread_mutex_lock(&fake_lock);
     const struct mapping *mapping = find_mapping(address, 1);
     if (mapping != NULL)

@@ -118,6 +118,7 @@ CUresult fake_pool_access(CUmemAccess_flags *out, CUmemoryPool pool, CUmemLocati
 {
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         fake_die("access to a pool from a place that is no device");
+    fake_need_relaxed();
     pthread_mutex_lock(&fake_lock);
     *out = fake_pool_opens(pool, location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;

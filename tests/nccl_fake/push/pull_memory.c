@@ -59,6 +59,38 @@ static void check_unstaged(struct push_ranks *ranks, float *made, int rank, bool
     CHECK(staged_of(ranks, rank) == before && large_counts(ranks, 0, 0, mapped, 0));
 }
 
+/* Each rank's sum, which a graph captures and repeats; the capture asks for `made`, too. */
+static void check_captured(struct push_ranks *ranks, float *made, int rank, bool mapped)
+{
+    float *const own = ranks->data[rank];
+    cudaGraph_t graphs[RANKS] = {NULL, NULL};
+    ranks->data[rank] = made;
+    for (int r = 0; r < RANKS; r++) {
+        CHECK(cudaStreamBeginCapture(ranks->streams[r], cudaStreamCaptureModeThreadLocal) ==
+              cudaSuccess);
+        large_sum(ranks, r);
+        CHECK(cudaStreamEndCapture(ranks->streams[r], &graphs[r]) == cudaSuccess);
+    }
+    for (int round = 0; round < 2; round++) {
+        push_fill(ranks, TRIB_F32, LARGE_N);
+        for (int r = 0; r < RANKS; r++)
+            fake_replay(graphs[r], r, ranks->streams[r]);
+        CHECK(push_summed(ranks, TRIB_F32, LARGE_N) && large_counts(ranks, 0, 0, 1, !mapped));
+    }
+    for (int r = 0; r < RANKS; r++)
+        (void)cudaGraphDestroy(graphs[r]);
+    ranks->data[rank] = own;
+}
+
+static void check_all(struct push_ranks *ranks, float *made, int rank, bool mapped)
+{
+    for (int sends = 0; sends < 2; sends++) {
+        check_memory(ranks, made, rank, sends != 0, mapped);
+        check_unstaged(ranks, made, rank, sends != 0, mapped);
+    }
+    check_captured(ranks, made, rank, mapped);
+}
+
 /* What the other rank cannot access goes through scratch, whichever buffer of whichever rank it is. The
  * default pool is open to all. */
 enum made { PINNED, POOL, OWN_POOL };
@@ -75,10 +107,7 @@ static void staged(const char *name, enum made how)
             if (how != PINNED)
                 fake_pool(made, how == POOL);
             fake_make_current(-1);
-            check_memory(&ranks, made, rank, true, how == POOL);
-            check_memory(&ranks, made, rank, false, how == POOL);
-            check_unstaged(&ranks, made, rank, true, how == POOL);
-            check_unstaged(&ranks, made, rank, false, how == POOL);
+            check_all(&ranks, made, rank, how == POOL);
             CHECK(large_works(&ranks) && large_counts(&ranks, 0, 0, 1, 0));
             fake_make_current(rank);
             CHECK(cudaFree(made) == cudaSuccess);
@@ -158,8 +187,7 @@ static void check_ranges(struct push_ranks *ranks, const char *access, bool mapp
         struct range range;
         make_range(&range, rank, access);
         float *const made = (float *)(uintptr_t)range.start; /* NOLINT: as the driver has it */
-        check_memory(ranks, made, rank, true, mapped);
-        check_memory(ranks, made, rank, false, mapped);
+        check_all(ranks, made, rank, mapped);
         free_range(&range);
     }
 }

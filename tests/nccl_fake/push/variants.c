@@ -12,7 +12,7 @@ struct asked {
     struct push_ranks *ranks;
     trib_variant variant;
     size_t count;
-    bool in_place, scaled, batched;
+    bool in_place, scaled, batched, unstaged;
     trib_status status;
     const char *says;
 };
@@ -31,7 +31,8 @@ static void ask_rank(int rank, int size, void *argument)
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     (void)size;
     options.variant = asked->variant;
-    options.flags = asked->scaled ? TRIB_CALL_FACTOR : 0;
+    options.flags =
+        (asked->scaled ? TRIB_CALL_FACTOR : 0) | (asked->unstaged ? TRIB_CALL_UNSTAGED : 0);
     options.factor = 1;
     if (asked->batched)
         CHECK_OK(trib_batch_begin(comm));
@@ -150,7 +151,9 @@ static void alone(void)
     push_begin("variants of one rank");
     if (large_open(&ranks, 1, 0)) {
         struct asked asked = {.ranks = &ranks, .count = FEW, .in_place = true};
-        for (asked.variant = TRIB_VARIANT_NCCL; asked.variant < VARIANTS; asked.variant++) {
+        for (int i = 0; i < 2 * VARIANTS; i++) {
+            asked.variant = i / 2;
+            asked.unstaged = i % 2 != 0;
             push_fill(&ranks, TRIB_F32, FEW);
             check_ranks(1, ask_rank, &asked);
             CHECK(push_summed(&ranks, TRIB_F32, FEW));
@@ -164,6 +167,7 @@ void push_variants(void)
 {
     by_name();
     what_they_refuse();
+    alone();
     without_memory();
     alone();
 }
