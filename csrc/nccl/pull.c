@@ -1,4 +1,6 @@
 /* Large calls by the pull kernels: which ones. */
+#include "csrc/nccl/pull.h"
+
 #include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/limits.h"

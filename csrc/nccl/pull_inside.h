@@ -2,7 +2,7 @@
 #ifndef TRI_NCCL_PULL_INSIDE_H
 #define TRI_NCCL_PULL_INSIDE_H
 
-#include "csrc/nccl/pull.h"
+#include "csrc/nccl/push_inside.h"
 #include "kernels/pull.h"
 
 /* What is tried between processes: behind the control of a lane. */

@@ -5,6 +5,7 @@
 
 #include "csrc/base/log.h"
 #include "csrc/nccl/convert.h"
+#include "csrc/nccl/pull.h"
 #include "csrc/nccl/pull_inside.h"
 #include "kernels/cuda/kernels_cuda.h"
 
