@@ -121,11 +121,21 @@ bool children_check(const struct child_end *end, int index)
     return CHECK_MSG(end->code == 0, "process %d: %s", index, why);
 }
 
+void children_check_killed(const struct child_end *ends, int n, int killed)
+{
+    for (int i = 0; i < n; i++)
+        if (i != killed)
+            children_check(&ends[i], i);
+        else
+            CHECK_MSG(ends[i].signal == SIGKILL && !ends[i].late,
+                      "process %d, to be killed: code %d, signal %d%s", i, ends[i].code,
+                      ends[i].signal, ends[i].late ? ", late" : "");
+}
+
 void children_run_all(int n, int deadline_ms, void (*body)(int index, int n, void *argument),
                       void *argument)
 {
     struct child_end ends[CHILDREN_MAX];
     children_run(ends, n, deadline_ms, body, argument);
-    for (int i = 0; i < n; i++)
-        children_check(&ends[i], i);
+    children_check_killed(ends, n, -1);
 }

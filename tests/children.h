@@ -25,6 +25,8 @@ void children_run(struct child_end *out, int n, int deadline_ms,
                   void (*body)(int index, int n, void *argument), void *argument);
 /* Check that the child has ended well. Its own lines say what failed. */
 bool children_check(const struct child_end *end, int index);
+/* The same of all n but `killed` (-1: nobody), which SIGKILL has ended before the deadline. */
+void children_check_killed(const struct child_end *ends, int n, int killed);
 /* children_run, and check that all have ended well. */
 void children_run_all(int n, int deadline_ms, void (*body)(int index, int n, void *argument),
                       void *argument);

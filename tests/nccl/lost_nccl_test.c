@@ -164,11 +164,7 @@ static void one_is_lost(enum lost how, int gpus)
     run->how = how;
     run->apart.gpus = gpus;
     children_run(ends, 2, CASE_MS, process, run);
-    children_check(&ends[0], 0);
-    if (how == STOPPED)
-        CHECK(ends[1].signal == SIGKILL && !ends[1].late);
-    else
-        children_check(&ends[1], 1);
+    children_check_killed(ends, 2, how == STOPPED ? 1 : -1);
     const double late = run->took_ms - cases[how].deadline_ms;
     (void)printf("nccl, one %s: noticed after %.1f ms, deadline %d ", cases[how].name, run->took_ms,
                  cases[how].deadline_ms);

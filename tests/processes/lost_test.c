@@ -205,14 +205,10 @@ static double try_once(int n, struct trial *trial)
     struct child_end ends[RANKS];
     double most = 0;
     processes_run(ends, n, MEMBER_DEADLINE_MS, last_is_lost, trial);
-    for (int i = 0; i < n - 1; i++) {
-        children_check(&ends[i], i);
+    const bool killed = trial->how == KILLED || trial->how == STOPPED;
+    children_check_killed(ends, n, killed ? n - 1 : -1);
+    for (int i = 0; i < n - 1; i++)
         most = trial->took[i] > most ? trial->took[i] : most;
-    }
-    if (trial->how == KILLED || trial->how == STOPPED)
-        CHECK(ends[n - 1].signal == SIGKILL && !ends[n - 1].late);
-    else
-        children_check(&ends[n - 1], n - 1);
     return most - cases[trial->how].deadline_ms;
 }
 

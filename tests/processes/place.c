@@ -2,7 +2,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "tests/processes/place.h"
 
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -54,8 +53,7 @@ void processes_check_killed(int killed, int n, int deadline_ms,
 {
     struct child_end ends[CHILDREN_MAX];
     processes_run(ends, n, deadline_ms, body, argument);
-    for (int i = 0; i < n; i++)
-        CHECK(i == killed ? ends[i].signal == SIGKILL : children_check(&ends[i], i));
+    children_check_killed(ends, n, killed);
 }
 
 void processes_check(int n, int deadline_ms, void (*body)(int index, int n, void *argument),

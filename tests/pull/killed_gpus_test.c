@@ -120,9 +120,7 @@ static void run_size(int size, int after_ms)
     killed->after_ms = after_ms;
     check_begin("%d processes, one is killed %d ms after it has queued large sums", size, after_ms);
     children_run(ends, size, DEADLINE_MS, run_killed, killed);
-    for (int i = 0; i < size - 1; i++)
-        children_check(&ends[i], i);
-    CHECK(ends[size - 1].signal == SIGKILL && !ends[size - 1].late);
+    children_check_killed(ends, size, size - 1);
     check_end();
     children_unshare(killed, sizeof *killed);
 }

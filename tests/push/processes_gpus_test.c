@@ -260,9 +260,7 @@ static void run_killed_case(const struct machine *machine, int size)
     shared->reach = machine->reach;
     check_begin("%d processes, one is killed", size);
     children_run(ends, size, DEADLINE_MS, run_killed, shared);
-    for (int i = 0; i < size - 1; i++)
-        children_check(&ends[i], i);
-    CHECK(ends[size - 1].signal == SIGKILL && !ends[size - 1].late);
+    children_check_killed(ends, size, size - 1);
     check_end();
     children_unshare(shared, sizeof *shared);
 }
