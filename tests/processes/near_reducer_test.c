@@ -1,10 +1,10 @@
 /* Reducers of ranks in several processes, whose buckets lie in memory that all of them reach: right averages, the
  * memory stays for the next one; where a rank cannot map it, no rank gets a reducer. */
 #include "tests/children.h"
+#include "tests/processes/fault.h"
 #include "tests/processes/member.h"
-#include "tests/processes/symmetric.h"
 
-enum { THREE = 3, MOST = 4, GRADIENTS = 5, COUNT = 700, STEPS = 6, PATIENT_MS = 20000 };
+enum { THREE = 3, MOST = 4, GRADIENTS = 5, COUNT = 700, STEPS = 6 };
 
 /* A reducer and its gradients: where they lie if they are not views. */
 struct part {
@@ -227,24 +227,17 @@ static void is_aborted(int index, int n, void *met)
 
 /* --------------------------------------------------------------------------- a step that fails */
 
-struct trial {
-    enum symmetric_step step;
-    int who;
-};
-
-static void fails(int index, int n, void *argument)
+static void meets_fault(int index, int n, void *argument)
 {
-    const struct trial *trial = argument;
+    const struct fault *fault = argument;
     static struct part part;
     struct member m;
     if (!member_begin(&m, index, n, NULL))
         return;
-    if (index == trial->who)
-        symmetric_set_fault(trial->step, false);
-    CHECK_STATUS(create(&part, &m, 0), TRIB_ERR_OUT_OF_MEMORY);
-    CHECK_DETAIL(index == trial->who ? "on demand" : "another rank could not: rank 1");
+    fault_set(fault, index);
+    fault_check(fault, index, create(&part, &m, 0));
     CHECK(part.reducer == NULL && symmetric_mappings() == 0);
-    if (CHECK_OK(create(&part, &m, 0))) {
+    if (!fault->kills && CHECK_OK(create(&part, &m, 0))) {
         step(&part, 1);
         CHECK_OK(trib_reducer_destroy(part.reducer));
     }
@@ -261,7 +254,7 @@ static void does_without(int index, int n, void *nothing)
     symmetric_want(WANTED);
     if (!member_begin(&m, index, n, NULL))
         return;
-    if (index == 1)
+    if (index == FAULT_RANK)
         symmetric_set_fault(SYMMETRIC_TAKE, false);
     if (CHECK_OK(create(&part, &m, TRIB_REDUCER_VIEWS))) {
         CHECK(!symmetric_taken(m.comm) && mapped(&m) == 1);
@@ -272,30 +265,7 @@ static void does_without(int index, int n, void *nothing)
     CHECK(symmetric_mappings() == 0);
 }
 
-static void is_lost(int index, int n, void *argument)
-{
-    const struct trial *trial = argument;
-    static struct part part;
-    struct member m;
-    if (!member_begin(&m, index, n, NULL))
-        return;
-    if (index == trial->who)
-        symmetric_set_fault(trial->step, true);
-    const double begun = check_now_ms();
-    CHECK_STATUS(create(&part, &m, 0), TRIB_ERR_CLOSED);
-    CHECK(check_now_ms() - begun < PATIENT_MS);
-    member_end(&m);
-    CHECK(symmetric_mappings() == 0);
-}
-
-static void try(enum symmetric_step step, bool kills)
-{
-    struct trial trial = {step, 1};
-    check_begin("step %d %s on rank %d", (int)step, kills ? "kills" : "fails", trial.who);
-    processes_check_killed(kills ? trial.who : -1, THREE, MEMBER_DEADLINE_MS,
-                           kills ? is_lost : fails, &trial);
-    check_end();
-}
+/* ----------------------------------------------------------------------------------- the cases */
 
 static void three(const char *what, void (*body)(int index, int n, void *argument), void *argument)
 {
@@ -323,8 +293,6 @@ int main(void)
     three("a sparse reducer", sparse_ones_need_none, NULL);
     three("an abort", is_aborted, (void *)met);
     children_unshare((void *)met, sizeof *met);
-    for (int step = SYMMETRIC_ALLOC; step <= SYMMETRIC_MAP; step++)
-        for (int kills = 0; kills < 2; kills++)
-            try((enum symmetric_step)step, kills != 0);
+    fault_cases("a creation", SYMMETRIC_MAP, meets_fault, NULL);
     return check_finish("near_reducer_test");
 }

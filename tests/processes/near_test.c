@@ -1,19 +1,10 @@
 /* Sparse states whose packets stay where they were made, of ranks in several processes: right results, whatever
  * k becomes; the memory stays for the next state; where a rank cannot map it, no rank gets a state, or another k. */
 #include "tests/children.h"
+#include "tests/processes/fault.h"
 #include "tests/processes/member.h"
-#include "tests/processes/symmetric.h"
 
-enum {
-    THREE = 3,
-    MOST = 4,
-    COUNT = 9000,
-    SMALL = 40,
-    LARGE = 3000,
-    STEPS = 20,
-    ROW = 40,
-    PATIENT_MS = 20000
-};
+enum { THREE = 3, MOST = 4, COUNT = 9000, SMALL = 40, LARGE = 3000, STEPS = 20, ROW = 40 };
 
 static uint64_t mapped(const struct member *m)
 {
@@ -198,81 +189,32 @@ static void is_aborted(int index, int n, void *met)
 
 /* --------------------------------------------------------------------------- a step that fails */
 
-struct trial {
-    enum symmetric_step step;
-    bool kills, later; /* when k grows */
-    int who;
-};
-
-static void set_fault(const struct trial *trial, int index)
+/* A creation does, or a larger k, after which the state goes on with the smaller one. */
+static void meets_fault(int index, int n, void *argument)
 {
-    if (index == trial->who)
-        symmetric_set_fault(trial->step, trial->kills);
-}
-
-static void check_refused(const struct trial *trial, int index, trib_status status)
-{
-    CHECK_STATUS(status, TRIB_ERR_OUT_OF_MEMORY);
-    CHECK_DETAIL(index == trial->who ? "on demand" : "another rank could not: rank 1");
-}
-
-static void fails(int index, int n, void *argument)
-{
-    const struct trial *trial = argument;
+    const struct fault *fault = argument;
+    const bool later = *(const bool *)fault->argument;
     struct member m;
     trib_sparse *sparse = NULL;
-    if (!member_begin(&m, index, n, NULL))
+    if (!member_begin(&m, index, n, NULL) || (later && !CHECK_OK(create(&sparse, &m, SMALL))))
         return;
-    if (!trial->later) {
-        set_fault(trial, index);
-        check_refused(trial, index, create(&sparse, &m, SMALL));
-        CHECK(sparse == NULL && symmetric_mappings() == 0);
+    fault_set(fault, index);
+    fault_check(fault, index,
+                later ? trib_sparse_set_k(sparse, LARGE) : create(&sparse, &m, SMALL));
+    CHECK((sparse != NULL) == later && mapped(&m) == later);
+    if (!fault->kills && (later || CHECK_OK(create(&sparse, &m, SMALL)))) {
+        CHECK(mapped(&m) == 1);
+        check_sums(&m, sparse, SMALL, 1);
+        CHECK_OK(trib_sparse_set_k(sparse, LARGE));
+        check_sums(&m, sparse, LARGE, 2);
     }
-    if (!CHECK_OK(create(&sparse, &m, SMALL)))
-        return;
-    if (trial->later) {
-        set_fault(trial, index);
-        check_refused(trial, index, trib_sparse_set_k(sparse, LARGE));
-    }
-    CHECK(mapped(&m) == 1);
-    check_sums(&m, sparse, SMALL, 1);
-    CHECK_OK(trib_sparse_set_k(sparse, LARGE));
-    check_sums(&m, sparse, LARGE, 2);
-    CHECK_OK(trib_sparse_destroy(sparse));
-    member_end(&m);
-    CHECK(symmetric_mappings() == 0);
-}
-
-/* Who waits for a rank that is killed hears of that. */
-static void is_lost(int index, int n, void *argument)
-{
-    const struct trial *trial = argument;
-    struct member m;
-    trib_sparse *sparse = NULL;
-    if (!member_begin(&m, index, n, NULL) ||
-        (trial->later && !CHECK_OK(create(&sparse, &m, SMALL))))
-        return;
-    set_fault(trial, index);
-    const double begun = check_now_ms();
-    CHECK_STATUS(trial->later ? trib_sparse_set_k(sparse, LARGE) : create(&sparse, &m, SMALL),
-                 TRIB_ERR_CLOSED);
-    CHECK(check_now_ms() - begun < PATIENT_MS);
     if (sparse != NULL)
         CHECK_OK(trib_sparse_destroy(sparse));
     member_end(&m);
     CHECK(symmetric_mappings() == 0);
 }
 
-static void try(const struct trial *trial)
-{
-    struct trial own = *trial;
-    check_begin("step %d of a %s %s on rank %d", (int)trial->step,
-                trial->later ? "larger k" : "creation", trial->kills ? "kills" : "fails",
-                trial->who);
-    processes_check_killed(trial->kills ? trial->who : -1, THREE, MEMBER_DEADLINE_MS,
-                           trial->kills ? is_lost : fails, &own);
-    check_end();
-}
+/* ----------------------------------------------------------------------------------- the cases */
 
 static void meeting(const char *what, void (*body)(int index, int n, void *met))
 {
@@ -295,8 +237,7 @@ int main(void)
     }
     meeting("an abort", is_aborted);
     meeting("a state is destroyed too early", is_destroyed_early);
-    for (int step = SYMMETRIC_ALLOC; step <= SYMMETRIC_MAP; step++)
-        for (int kind = 0; kind < 4; kind++)
-            try(&(struct trial){(enum symmetric_step)step, kind % 2 != 0, kind / 2 != 0, 1});
+    fault_cases("a creation", SYMMETRIC_MAP, meets_fault, &(bool){false});
+    fault_cases("a larger k", SYMMETRIC_MAP, meets_fault, &(bool){true});
     return check_finish("near_test");
 }

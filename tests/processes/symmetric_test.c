@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "csrc/core/communicator.h"
+#include "tests/processes/fault.h"
 #include "tests/processes/member.h"
-#include "tests/processes/symmetric.h"
 
-enum { THREE = 3, MOST = 8, BYTES = 5000, WANTED = 4096, PATIENT_MS = 20000 };
+enum { THREE = 3, MOST = 8, BYTES = 5000, WANTED = 4096 };
 
 static void check_works(const struct member *m)
 {
@@ -144,73 +144,30 @@ static void without_side_channel(int index, int n, void *nothing)
 
 /* --------------------------------------------------------------------------- a step that fails */
 
-struct trial {
-    enum symmetric_step step;
-    bool kills, wants;
-    int who;
-};
-
 /* Of what the backend wants for itself a failure is no failure of the call. */
-static void fails(int index, int n, void *argument)
+static void meets_fault(int index, int n, void *argument)
 {
-    const struct trial *trial = argument;
+    const struct fault *fault = argument;
+    const bool wants = *(const bool *)fault->argument, made = wants && !fault->kills;
     struct member m;
     void *data = NULL;
-    const bool own = index == trial->who;
-    symmetric_want(trial->wants ? WANTED : 0);
+    symmetric_want(wants ? WANTED : 0);
     if (!member_begin(&m, index, n, NULL))
         return;
-    if (own)
-        symmetric_set_fault(trial->step, false);
-    CHECK_STATUS(trib_symmetric_alloc(&data, m.comm, BYTES),
-                 trial->wants ? TRIB_OK : TRIB_ERR_OUT_OF_MEMORY);
-    if (!trial->wants)
-        CHECK_DETAIL(own ? "on demand" : "another rank could not: rank 1");
-    CHECK(!symmetric_taken(m.comm) && mapped(&m) == trial->wants && (data != NULL) == trial->wants);
-    if (trial->wants || CHECK_OK(trib_symmetric_alloc(&data, m.comm, BYTES)))
+    fault_set(fault, index);
+    const trib_status status = trib_symmetric_alloc(&data, m.comm, BYTES);
+    if (made)
+        CHECK_OK(status);
+    else
+        fault_check(fault, index, status);
+    CHECK(!symmetric_taken(m.comm) && mapped(&m) == made && (data != NULL) == made);
+    if (made || (!fault->kills && CHECK_OK(trib_symmetric_alloc(&data, m.comm, BYTES))))
         check_reaches(&m, data);
     member_end(&m);
     CHECK(symmetric_mappings() == 0);
 }
 
-/* Who waits for a rank that is killed hears of that. */
-static void is_lost(int index, int n, void *argument)
-{
-    const struct trial *trial = argument;
-    struct member m;
-    void *data = NULL;
-    symmetric_want(trial->wants ? WANTED : 0);
-    if (!member_begin(&m, index, n, NULL))
-        return;
-    if (index == trial->who)
-        symmetric_set_fault(trial->step, true);
-    const double begun = check_now_ms();
-    CHECK_STATUS(trib_symmetric_alloc(&data, m.comm, BYTES), TRIB_ERR_CLOSED);
-    CHECK(data == NULL && check_now_ms() - begun < PATIENT_MS);
-    member_end(&m);
-    CHECK(symmetric_mappings() == 0);
-}
-
-static void try(const struct trial *trial)
-{
-    struct trial own = *trial;
-    check_begin("step %d%s %s on rank %d", (int)trial->step,
-                trial->wants ? " of the backend's" : "", trial->kills ? "kills" : "fails",
-                trial->who);
-    processes_check_killed(trial->kills ? trial->who : -1, THREE, MEMBER_DEADLINE_MS,
-                           trial->kills ? is_lost : fails, &own);
-    check_end();
-}
-
-static void steps(void)
-{
-    for (int step = SYMMETRIC_ALLOC; step <= SYMMETRIC_TAKE; step++)
-        for (int kind = 0; kind < 4; kind++) {
-            const struct trial trial = {(enum symmetric_step)step, kind % 2 != 0, kind / 2 != 0, 1};
-            if (step != SYMMETRIC_TAKE || trial.wants)
-                try(&trial);
-        }
-}
+/* ----------------------------------------------------------------------------------- the cases */
 
 int main(void)
 {
@@ -225,6 +182,7 @@ int main(void)
     check_begin("no symmetric memory without a side channel");
     processes_check(THREE, MEMBER_DEADLINE_MS, without_side_channel, NULL);
     check_end();
-    steps();
+    fault_cases("an allocation", SYMMETRIC_MAP, meets_fault, &(bool){false});
+    fault_cases("the backend's allocation", SYMMETRIC_TAKE, meets_fault, &(bool){true});
     return check_finish("symmetric_test");
 }
