@@ -70,10 +70,7 @@ static bool sum_symmetric(const struct rank *r, const struct symmetric *s, const
     uint32_t *found = malloc(n * sizeof *found);
     sums.options.variant = variant;
     MUST(cudaMemsetAsync(s->recv, 0xa5, n * sizeof *found, r->stream));
-    if (r->shared->captured)
-        replay(r, 2, queue_sums, &sums);
-    else
-        queue_sums(r, &sums);
+    make_calls(r, 2, queue_sums, &sums);
     MUST(cudaMemcpyAsync(found, s->recv, n * sizeof *found, cudaMemcpyDeviceToHost, r->stream));
     bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
     for (size_t i = 0; i < n && good; i++) {
@@ -178,10 +175,7 @@ static bool other_calls(const struct rank *r, const struct symmetric *s, size_t 
     o.options.variant = variant;
     MUST(cudaMalloc((void **)&o.recv, bytes));
     CHECK_OK(trib_comm_counters(&before, r->comm));
-    if (r->shared->captured)
-        replay(r, 2, queue_others, &o);
-    else
-        queue_others(r, &o);
+    make_calls(r, 2, queue_others, &o);
     MUST(cudaMemcpyAsync(found, o.recv, bytes, cudaMemcpyDeviceToHost, r->stream));
     const bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS)) &&
                       CHECK_OK(trib_comm_counters(&after, r->comm)) &&

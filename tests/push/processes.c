@@ -81,8 +81,8 @@ void close_rank(struct rank *r)
     free(r->image);
 }
 
-void replay(const struct rank *r, int times, void (*queue)(const struct rank *r, const void *calls),
-            const void *calls)
+static void replay(const struct rank *r, int times,
+                   void (*queue)(const struct rank *r, const void *calls), const void *calls)
 {
     cudaGraph_t graph;
     cudaGraphExec_t ready;
@@ -95,6 +95,15 @@ void replay(const struct rank *r, int times, void (*queue)(const struct rank *r,
     CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
     MUST(cudaGraphExecDestroy(ready));
     MUST(cudaGraphDestroy(graph));
+}
+
+void make_calls(const struct rank *r, int times,
+                void (*queue)(const struct rank *r, const void *calls), const void *calls)
+{
+    if (r->shared->captured)
+        replay(r, times, queue, calls);
+    else
+        queue(r, calls);
 }
 
 double time_calls(trib_comm *comm, cudaStream_t stream, void (*queue)(const void *call),

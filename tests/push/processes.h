@@ -64,9 +64,10 @@ void close_rank(struct rank *r);
 /* Elements of a rank's send. */
 size_t slot(const struct rank *r);
 
-/* What `queue` queues on the rank's stream becomes a graph, which runs `times` times. Waits. */
-void replay(const struct rank *r, int times, void (*queue)(const struct rank *r, const void *calls),
-            const void *calls);
+/* Make the calls that `queue` queues on the rank's stream. Where a case has them captured, they become a graph,
+ * which runs `times` times, and this waits. */
+void make_calls(const struct rank *r, int times,
+                void (*queue)(const struct rank *r, const void *calls), const void *calls);
 
 /* Microseconds of the call that `queue` queues, one of many at once. Waits. */
 double time_calls(trib_comm *comm, cudaStream_t stream, void (*queue)(const void *call),

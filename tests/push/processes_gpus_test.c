@@ -107,10 +107,7 @@ static bool run_round(const struct rank *r, uint64_t *state, uint64_t *own)
     MUST(cudaMemsetAsync(r->recv, 0xa5, bytes, r->stream));
     if (draw(own) % 4 == 0)
         (void)usleep(draw(own) % 3000);
-    if (r->shared->captured)
-        replay(r, 3, make_all, calls);
-    else
-        make_all(r, calls);
+    make_calls(r, 3, make_all, calls);
     MUST(cudaMemcpyAsync(r->image, r->recv, bytes, cudaMemcpyDeviceToHost, r->stream));
     bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
     for (size_t i = 0; i < CALLS && good; i++)

@@ -95,10 +95,7 @@ static bool sum(const struct rank *r, const struct sparse *s, uint32_t step, boo
     MUST(cudaMemsetAsync(s->results, 0xa5, bytes, r->stream));
     if (late)
         (void)usleep(2000);
-    if (r->shared->captured)
-        replay(r, 3, queue, s);
-    else
-        queue(r, s);
+    make_calls(r, 3, queue, s);
     MUST(cudaMemcpyAsync(s->found, s->results, bytes, cudaMemcpyDeviceToHost, r->stream));
     bool good = CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
     for (size_t c = 0; c < ROW && good; c++)
