@@ -143,6 +143,32 @@ bool team_wait(const struct team *team, int rank, int ms)
     }
 }
 
+bool team_go_on(const struct team *team, int rank, bool good)
+{
+    trib_abort *handle = NULL;
+    if (good)
+        return true;
+    if (trib_comm_abort_handle(&handle, team->comms[rank]) == TRIB_OK)
+        trib_abort_raise(handle, "a test failed on one rank");
+    trib_abort_release(handle);
+    return false;
+}
+
+bool team_finish(const struct team *team, int rank, int ms)
+{
+    return team_go_on(team, rank,
+                      team_wait(team, rank, ms) && CHECK_OK(trib_comm_status(team->comms[rank])));
+}
+
+bool team_usable(const struct team *team)
+{
+    bool usable = true;
+    for (int rank = 0; rank < team->size; rank++)
+        usable =
+            usable && (!team_has(team, rank) || trib_comm_status(team->comms[rank]) == TRIB_OK);
+    return usable;
+}
+
 void team_barrier(_Atomic int *arrived, int size)
 {
     atomic_fetch_add(arrived, 1);

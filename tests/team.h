@@ -49,6 +49,16 @@ void team_ranks(const struct team *team, void (*body)(int rank, int size, void *
 /* Wait for stream `rank`, but not for ever: false if it is not done after `ms`. */
 bool team_wait(const struct team *team, int rank, int ms);
 
+/* Where a rank has failed alone, and the others, or its own stream, may wait for ever: if not `good`, abort the
+ * communicator of all ranks, so that everything that is queued ends. By the thread that has rank `rank`. Returns
+ * `good`. */
+bool team_go_on(const struct team *team, int rank, bool good);
+/* team_wait, and are results valid? If not, the communicator is aborted: what comes next may wait for the device,
+ * and finds it free. */
+bool team_finish(const struct team *team, int rank, int ms);
+/* Are the communicators of all ranks usable? Where no thread has one of them. */
+bool team_usable(const struct team *team);
+
 /* A barrier of `size` threads, for tests whose ranks must be at one point at once. `arrived` begins
  * at 0 and serves once. */
 void team_barrier(_Atomic int *arrived, int size);

@@ -69,13 +69,7 @@ bool backend_compare(struct suite *suite, int rank, struct guarded *send, struct
 
 bool backend_go_on(struct suite *suite, int rank, bool good)
 {
-    trib_abort *handle = NULL;
-    if (good)
-        return true;
-    if (trib_comm_abort_handle(&handle, suite->team.comms[rank]) == TRIB_OK)
-        trib_abort_raise(handle, "a test failed on one rank");
-    trib_abort_release(handle);
-    return false;
+    return team_go_on(&suite->team, rank, good);
 }
 
 static void whole_suite(struct suite *suite)
