@@ -104,7 +104,8 @@ static void run_killed(int index, int n, void *argument)
         !begin(&r, &s, &killed->shared))
         return;
     if (index == n - 1) {
-        CHECK_OK(queue_row(&r, &s, AHEAD));
+        if (!CHECK_OK(queue_row(&r, &s, AHEAD)))
+            return; /* a death would hide it: the parent misses that */
         (void)usleep((useconds_t)killed->after_ms * 1000);
         (void)raise(SIGKILL);
     }
