@@ -1,6 +1,7 @@
 #include "tests/pull/by_name.h"
 
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct named {
     trib_variant variant;
     size_t count;
     bool in_place, captured, pinned;
+    _Atomic int ready, done; /* ranks that have their graph; whose graph has run */
 };
 
 /* Calls so far: that push served on a rank, replays too; and whose buffer of this rank went through memory
@@ -111,8 +113,10 @@ static void queue(const struct named *n, int rank)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     options.variant = n->variant;
-    CHECK_OK(trib_allreduce_with(n->team->comms[rank], send_of(n, rank), recv_of(n, rank), n->count,
-                                 TRIB_F32, TRIB_SUM, &options, n->team->streams[rank]));
+    team_go_on(n->team, rank,
+               CHECK_OK(trib_allreduce_with(n->team->comms[rank], send_of(n, rank),
+                                            recv_of(n, rank), n->count, TRIB_F32, TRIB_SUM,
+                                            &options, n->team->streams[rank])));
 }
 
 static cudaGraphExec_t capture(const struct named *n, int rank)
@@ -128,23 +132,30 @@ static cudaGraphExec_t capture(const struct named *n, int rank)
     return executable;
 }
 
+/* CUDA may wait for devices when it makes an executable graph and when it destroys one, so none runs then. */
+static void replay(struct named *n, int rank)
+{
+    const cudaGraphExec_t graph = capture(n, rank);
+    team_barrier(&n->ready, n->team->size);
+    for (int i = 0; i < TIMES; i++)
+        MUST(cudaGraphLaunch(graph, n->team->streams[rank]));
+    team_finish(n->team, rank, PLENTY_MS);
+    team_barrier(&n->done, n->team->size);
+    MUST(cudaGraphExecDestroy(graph));
+}
+
 static void run_rank(int rank, int size, void *argument)
 {
-    const struct named *n = argument;
-    cudaGraphExec_t graph = NULL;
+    struct named *n = argument;
     (void)size;
     MUST(cudaSetDevice(rank));
-    if (n->captured)
-        graph = capture(n, rank);
-    for (int i = 0; i < TIMES; i++) {
-        if (n->captured)
-            MUST(cudaGraphLaunch(graph, n->team->streams[rank]));
-        else
-            queue(n, rank);
+    if (n->captured) {
+        replay(n, rank);
+        return;
     }
-    CHECK(team_wait(n->team, rank, PLENTY_MS));
-    if (n->captured)
-        MUST(cudaGraphExecDestroy(graph));
+    for (int i = 0; i < TIMES; i++)
+        queue(n, rank);
+    team_finish(n->team, rank, PLENTY_MS);
 }
 
 /* ---------------------------------------------------------------------------------- what came of it */
@@ -183,8 +194,10 @@ static struct served served_of(const struct team *team, int rank)
     return served;
 }
 
-/* Push counts its calls. That pull serves one shows where it cannot reach a buffer: a replay counts for
- * none. NCCL does neither. */
+/* Who has served? Push counts its calls, replays too, so all cases show whether it has. Pull shows only where it
+ * cannot reach a buffer, on rank 0 of the cases with pinned memory, and there NCCL shows by being neither; of a
+ * graph that is what its capture has chosen, for a replay counts for none. The cases without pinned memory do
+ * not tell pull from NCCL: of calls that push does not serve they prove the result alone. */
 static void check_served(const struct named *n, int rank, const struct served *before)
 {
     const struct served now = served_of(n->team, rank);
@@ -211,8 +224,10 @@ static void run_case(struct named *n)
         fill(n, r);
         before[r] = served_of(n->team, r);
     }
+    atomic_store(&n->ready, 0);
+    atomic_store(&n->done, 0);
     check_ranks(n->team->size, run_rank, n);
-    for (int r = 0; r < n->team->size; r++) {
+    for (int r = 0; r < n->team->size && team_usable(n->team); r++) {
         check_served(n, r, &before[r]);
         if (check_elements(n, r, "recv", recv_of(n, r), true) && !n->in_place)
             check_elements(n, r, "send", send_of(n, r), false);
@@ -227,24 +242,58 @@ static bool is_refused(const struct named *n)
            (n->variant == TRIB_VARIANT_PUSH && n->count > FEW);
 }
 
-static void refuse(const struct named *n)
+/* Not even the guard pattern in recv has changed. */
+static void check_untouched(const struct named *n, int rank)
+{
+    const unsigned char *const found = (const unsigned char *)n->memory->image;
+    const size_t bytes = (MANY + 1) * sizeof(float);
+    size_t wrong = 0;
+    MUST(cudaMemcpy(n->memory->image, recv_of(n, rank), bytes, cudaMemcpyDefault));
+    for (size_t i = 0; i < bytes; i++)
+        wrong += found[i] != 0xff;
+    CHECK_MSG(wrong == 0, "rank %d: %zu bytes of recv have changed", rank, wrong);
+}
+
+/* If it is queued after all, this rank waits for the others in vain. */
+static void refuse_rank(const struct named *n, int rank)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     options.variant = n->variant;
+    fill(n, rank);
+    const struct served before = served_of(n->team, rank);
+    team_go_on(n->team, rank,
+               CHECK_STATUS(trib_allreduce_with(n->team->comms[rank], send_of(n, rank),
+                                                recv_of(n, rank), n->count, TRIB_F32, TRIB_SUM,
+                                                &options, n->team->streams[rank]),
+                            TRIB_ERR_UNSUPPORTED));
+    if (!team_finish(n->team, rank, PLENTY_MS))
+        return;
+    check_elements(n, rank, "send", send_of(n, rank), false);
+    if (!n->in_place)
+        check_untouched(n, rank);
+    const struct served after = served_of(n->team, rank);
+    CHECK(after.pushed == before.pushed && after.staged == before.staged);
+}
+
+static void refuse(const struct named *n)
+{
     check_begin("%d ranks: %s of %zu, %s, is refused", n->team->size, trib_variant_name(n->variant),
                 n->count, n->in_place ? "in place" : "out of place");
-    for (int r = 0; r < n->team->size; r++) {
-        fill(n, r);
-        const struct served before = served_of(n->team, r);
-        CHECK_STATUS(trib_allreduce_with(n->team->comms[r], send_of(n, r), recv_of(n, r), n->count,
-                                         TRIB_F32, TRIB_SUM, &options, n->team->streams[r]),
-                     TRIB_ERR_UNSUPPORTED);
-        CHECK(team_wait(n->team, r, PLENTY_MS));
-        check_elements(n, r, "send", send_of(n, r), false);
-        const struct served after = served_of(n->team, r);
-        CHECK(after.pushed == before.pushed && after.staged == before.staged);
-    }
+    for (int r = 0; r < n->team->size && team_usable(n->team); r++)
+        refuse_rank(n, r);
     check_end();
+}
+
+/* Both sizes. */
+static void run_sizes(struct named *n)
+{
+    for (int large = 0; large < 2 && team_usable(n->team); large++) {
+        n->count = large ? MANY : FEW;
+        if (!is_refused(n))
+            run_case(n);
+        else if (!n->captured && !n->pinned)
+            refuse(n);
+    }
 }
 
 void by_name(const struct team *team)
@@ -257,13 +306,7 @@ void by_name(const struct team *team)
         n.captured = i % 2 != 0;
         n.in_place = i / 2 % 2 != 0;
         n.pinned = i / 4 % 2 != 0;
-        for (int large = 0; large < 2; large++) {
-            n.count = large ? MANY : FEW;
-            if (!is_refused(&n))
-                run_case(&n);
-            else if (!n.captured && !n.pinned)
-                refuse(&n);
-        }
+        run_sizes(&n);
     }
     close_memory(&memory, team->size);
 }
