@@ -11,8 +11,7 @@ enum {
     TEAMS = 2,
     COUNT = 300007,
     ROUNDS = 40,
-    CALLS =
-        8, /* of a round, each of what the one before has made; the last is on the second stream */
+    CALLS = 8, /* of a round, each of the one before's result; the last is on the second stream */
     PLENTY_MS = 20000
 };
 
@@ -72,7 +71,7 @@ static cudaStream_t stream_of(const struct crossing *c, int team, int rank, int 
     return team == 0 && i % 2 != 0 ? c->second[rank] : (cudaStream_t)c->teams[team]->streams[rank];
 }
 
-static void queue_round(const struct crossing *c, int team, int rank)
+static bool queue_round(const struct crossing *c, int team, int rank)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     uint32_t *const data = c->data[team][rank];
@@ -81,10 +80,12 @@ static void queue_round(const struct crossing *c, int team, int rank)
     MUST(cudaMemcpyAsync(data, c->input[team][rank], bytes, cudaMemcpyDeviceToDevice,
                          stream_of(c, team, rank, 0)));
     for (int i = 0; i < CALLS; i++)
-        CHECK_OK(trib_allreduce_with(c->teams[team]->comms[rank], data, data, COUNT, TRIB_U32,
-                                     TRIB_SUM, &options, stream_of(c, team, rank, i)));
+        if (!CHECK_OK(trib_allreduce_with(c->teams[team]->comms[rank], data, data, COUNT, TRIB_U32,
+                                          TRIB_SUM, &options, stream_of(c, team, rank, i))))
+            return false;
     MUST(cudaMemcpyAsync(c->found[team][rank], data, bytes, cudaMemcpyDeviceToHost,
                          stream_of(c, team, rank, CALLS - 1)));
+    return true;
 }
 
 /* Bounded, as team_wait is. */
@@ -98,23 +99,29 @@ static bool wait_for(cudaStream_t stream)
                      cudaGetErrorString(found));
 }
 
-/* Threads 0 to size - 1 are the ranks of the first communicator, then come those of the second. */
+static bool run_round(const struct crossing *c, int team, int rank, int round)
+{
+    const int size = c->teams[team]->size;
+    size_t wrong = 0;
+    if (!queue_round(c, team, rank) || !wait_for(stream_of(c, team, rank, CALLS - 1)) ||
+        !CHECK_OK(trib_comm_status(c->teams[team]->comms[rank])))
+        return false;
+    for (size_t e = 0; e < COUNT; e++)
+        wrong += c->found[team][rank][e] != right_of(team, size, e);
+    return CHECK_MSG(wrong == 0, "communicator %d, rank %d, round %d: %zu elements are wrong", team,
+                     rank, round, wrong);
+}
+
+/* Threads 0 to size - 1 are the ranks of the first communicator, then come those of the second. A rank that
+ * fails ends its communicator, for the others would wait for it. */
 static void cross(int thread, int threads, void *argument)
 {
     const struct crossing *c = argument;
     const int size = threads / TEAMS, team = thread / size, rank = thread % size;
     MUST(cudaSetDevice(rank));
-    for (int round = 0; round < ROUNDS; round++) {
-        queue_round(c, team, rank);
-        if (!wait_for(stream_of(c, team, rank, CALLS - 1)))
+    for (int round = 0; round < ROUNDS; round++)
+        if (!team_go_on(c->teams[team], rank, run_round(c, team, rank, round)))
             return;
-        size_t wrong = 0;
-        for (size_t e = 0; e < COUNT; e++)
-            wrong += c->found[team][rank][e] != right_of(team, size, e);
-        if (!CHECK_MSG(wrong == 0, "communicator %d, rank %d, round %d: %zu elements are wrong",
-                       team, rank, round, wrong))
-            return;
-    }
 }
 
 static void cross_all(const struct team *first, const struct team *second)
@@ -125,10 +132,8 @@ static void cross_all(const struct team *first, const struct team *second)
             open_rank(&c, team, rank);
     check_ranks(TEAMS * first->size, cross, &c);
     for (int team = 0; team < TEAMS; team++)
-        for (int rank = 0; rank < first->size; rank++) {
-            CHECK_OK(trib_comm_status(c.teams[team]->comms[rank]));
+        for (int rank = 0; rank < first->size; rank++)
             close_rank(&c, team, rank);
-        }
 }
 
 void crossing(const struct team *team)
