@@ -120,7 +120,8 @@ static void fill(const struct reuse *u, int round, int rank)
 static void check_rank(const struct reuse *u, int round, int rank)
 {
     size_t wrong = 0;
-    CHECK(team_wait(u->team, rank, PLENTY_MS));
+    if (!team_finish(u->team, rank, PLENTY_MS))
+        return;
     MUST(cudaSetDevice(rank));
     MUST(cudaMemcpy(u->image, u->buffers[rank].data, COUNT * sizeof *u->image, cudaMemcpyDefault));
     for (size_t e = 0; e < COUNT; e++) {
@@ -147,8 +148,9 @@ static void call(const struct reuse *u, int rank)
     const struct buffer *b = &u->buffers[rank];
     const uint64_t before = staged_of(u, rank);
     options.variant = TRIB_VARIANT_TWO_SHOT;
-    CHECK_OK(trib_allreduce_with(u->team->comms[rank], b->data, b->data, COUNT, TRIB_F32, TRIB_SUM,
-                                 &options, u->team->streams[rank]));
+    team_go_on(u->team, rank,
+               CHECK_OK(trib_allreduce_with(u->team->comms[rank], b->data, b->data, COUNT, TRIB_F32,
+                                            TRIB_SUM, &options, u->team->streams[rank])));
     CHECK_MSG(staged_of(u, rank) - before == (b->kind == PINNED || b->kind == MAPPED),
               "rank %d, memory of kind %d", rank, (int)b->kind);
 }
@@ -184,6 +186,8 @@ void reuse(const struct team *team)
         run_round(&u, round);
     printf("  %d ranks: %d of %d buffers had the address of one of another kind\n", team->size,
            u.again, team->size * ROUNDS);
+    if (u.again == 0 && !check_failed())
+        check_skip("%d ranks: CUDA has given no address as memory of another kind", team->size);
     free(u.image);
     check_end();
 }
