@@ -16,7 +16,7 @@ impl Communicator {
     /// serves it ("auto", "nccl", "push", "one_shot", "two_shot"; "symmetric" and "window", of
     /// `Symmetric` memory). `unstaged`: refuse a tensor that would go through memory of the library,
     /// for the devices of other ranks cannot access it.
-    #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, variant="auto", unstaged=False, stream=None))]
+    #[pyo3(signature = (tensor, op="sum", *, out=None, factor=None, variant="auto", unstaged=false, stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn allreduce(
         &self,
@@ -49,7 +49,7 @@ impl Communicator {
 
     /// Replace `tensor` on every rank by that of rank `root`, or write it to `out`. `variant` and
     /// `unstaged` as in `allreduce`, and so in the other calls that have them.
-    #[pyo3(signature = (tensor, root=0, *, out=None, variant="auto", unstaged=False, stream=None))]
+    #[pyo3(signature = (tensor, root=0, *, out=None, variant="auto", unstaged=false, stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn broadcast(
         &self,
@@ -110,7 +110,7 @@ impl Communicator {
     }
 
     /// Write all ranks' `tensor` to `out`, a block for each rank. None: block `rank` of `out`.
-    #[pyo3(signature = (tensor, out, *, variant="auto", unstaged=False, stream=None))]
+    #[pyo3(signature = (tensor, out, *, variant="auto", unstaged=false, stream=None))]
     fn allgather(
         &self,
         py: Python<'_>,
@@ -147,7 +147,7 @@ impl Communicator {
 
     /// Write block `rank` of the reduction of all ranks' `tensor` to `out`, by default to that
     /// block of `tensor`.
-    #[pyo3(signature = (tensor, out=None, op="sum", *, variant="auto", unstaged=False, stream=None))]
+    #[pyo3(signature = (tensor, out=None, op="sum", *, variant="auto", unstaged=false, stream=None))]
     #[allow(clippy::too_many_arguments)]
     fn reduce_scatter(
         &self,
@@ -191,7 +191,7 @@ impl Communicator {
     }
 
     /// Block i of `out` becomes block `rank` of rank i's `tensor`; by default in `tensor` itself.
-    #[pyo3(signature = (tensor, out=None, *, variant="auto", unstaged=False, stream=None))]
+    #[pyo3(signature = (tensor, out=None, *, variant="auto", unstaged=false, stream=None))]
     fn alltoall(
         &self,
         py: Python<'_>,
