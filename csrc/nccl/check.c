@@ -36,16 +36,6 @@ static bool device_failed(CUresult result)
     return tri_nccl_device_failed((cudaError_t)result);
 }
 
-static bool is_managed(const void *address)
-{
-    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED};
-    unsigned int managed = 0;
-    void *places[] = {&managed};
-    return tri_nccl_driver.pointer_attributes(1, attributes, places, (CUdeviceptr)address) ==
-               CUDA_SUCCESS &&
-           managed != 0;
-}
-
 /* Usually the query needs no context; where the driver wants one, make the device's current. */
 static CUresult query_pointer_on(struct pointer_info *out, const void *address, int32_t device)
 {
@@ -114,7 +104,7 @@ static enum tri_fault check_other_memory(int32_t device, const struct pointer_in
     if (pointer_info->type != CU_MEMORYTYPE_DEVICE && pointer_info->type != CU_MEMORYTYPE_HOST)
         return TRI_FAULT_NOT_DEVICE_MEMORY;
     /* Every device can read and write managed and pinned host memory, and NCCL takes both. */
-    if (pointer_info->type == CU_MEMORYTYPE_HOST || is_managed(data))
+    if (pointer_info->type == CU_MEMORYTYPE_HOST || tri_nccl_is_managed(data))
         return check_range(pointer_info, data, bytes, found);
     if (pointer_info->ordinal != device) {
         *found = (size_t)pointer_info->ordinal;

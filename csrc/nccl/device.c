@@ -213,6 +213,16 @@ bool tri_nccl_in_capture(CUstream stream)
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool tri_nccl_is_managed(const void *address)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED};
+    unsigned int managed = 0;
+    void *places[] = {&managed};
+    return tri_nccl_driver.pointer_attributes(1, attributes, places, (CUdeviceptr)address) ==
+               CUDA_SUCCESS &&
+           managed != 0;
+}
+
 enum cudaStreamCaptureMode tri_nccl_relax_capture(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

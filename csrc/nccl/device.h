@@ -86,6 +86,9 @@ void tri_nccl_load_kernels(int32_t device);
 trib_status tri_nccl_push_any_device(struct tri_nccl_device_guard *guard);
 void tri_nccl_pop_device(const struct tri_nccl_device_guard *guard);
 
+/* Is it memory of cudaMallocManaged? */
+bool tri_nccl_is_managed(const void *address);
+
 /* Between the two, CUDA calls of this thread invalidate no stream capture, neither its own nor, in
  * global mode, another thread's. For every call that may run while someone captures: queries,
  * allocating, freeing. */

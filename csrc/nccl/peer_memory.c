@@ -140,30 +140,28 @@ bool tri_nccl_reaches(int32_t from, int32_t to)
     return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }
 
-static bool opens_to_all(CUmemoryPool pool, const int32_t *devices, int32_t n)
+/* The pool or, if that is NULL, the mapping at `address`. Of memory that cuMemMap has not mapped the driver tells no
+ * access. */
+static bool opens_to(CUmemoryPool pool, CUdeviceptr address, int32_t device)
 {
-    bool opens = tri_nccl_driver.pool_access != NULL;
-    for (int32_t i = 0; i < n && opens; i++) {
-        CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                  .id = tri_nccl_cu_device(devices[i])};
-        opens = tri_nccl_driver.pool_access(&access, pool, &location) == CUDA_SUCCESS &&
-                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    }
-    return opens;
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                              .id = tri_nccl_cu_device(device)};
+    CUmemAccess_flags of_pool = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    unsigned long long of_mapping = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (pool != NULL)
+        return tri_nccl_driver.pool_access != NULL &&
+               tri_nccl_driver.pool_access(&of_pool, pool, &location) == CUDA_SUCCESS &&
+               of_pool == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return tri_nccl_driver.mem_access != NULL &&
+           tri_nccl_driver.mem_access(&of_mapping, &location, address) == CUDA_SUCCESS &&
+           of_mapping == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* Of memory that cuMemMap has not mapped the driver tells no access. */
-static bool mapping_opens_to_all(CUdeviceptr address, const int32_t *devices, int32_t n)
+static bool opens_to_all(CUmemoryPool pool, CUdeviceptr address, const int32_t *devices, int32_t n)
 {
-    bool opens = tri_nccl_driver.mem_access != NULL;
-    for (int32_t i = 0; i < n && opens; i++) {
-        unsigned long long access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                        .id = tri_nccl_cu_device(devices[i])};
-        opens = tri_nccl_driver.mem_access(&access, &location, address) == CUDA_SUCCESS &&
-                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    }
+    bool opens = true;
+    for (int32_t i = 0; i < n && opens; i++)
+        opens = opens_to(pool, address, devices[i]);
     return opens;
 }
 
@@ -175,7 +173,7 @@ static bool mappings_open_to_all(CUdeviceptr address, size_t bytes, const int32_
     while (address < end) {
         CUdeviceptr base = 0;
         size_t size = 0;
-        if (!mapping_opens_to_all(address, devices, n) ||
+        if (!opens_to_all(NULL, address, devices, n) ||
             tri_nccl_driver.address_range(&base, &size, address) != CUDA_SUCCESS)
             return false;
         address = base + size;
@@ -183,37 +181,46 @@ static bool mappings_open_to_all(CUdeviceptr address, size_t bytes, const int32_
     return true;
 }
 
+/* Managed memory is where its pages are. */
+static bool stays_on_a_device(const void *address)
+{
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    unsigned int type = 0;
+    void *places[] = {&type};
+    return tri_nccl_driver.pointer_attributes(1, attributes, places, (CUdeviceptr)address) ==
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE && !tri_nccl_is_managed(address);
+}
+
 /* Of memory that cudaMalloc has not made: of that pool, or of cuMemMap. The driver may take the questions for
  * ones that spoil a capture. */
-static bool other_opens_to_all(CUmemoryPool pool, CUdeviceptr address, size_t bytes,
+static bool other_opens_to_all(CUmemoryPool pool, const void *address, size_t bytes,
                                const int32_t *devices, int32_t n)
 {
+    if (!stays_on_a_device(address))
+        return false;
     const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
-    const bool opens = pool != NULL ? opens_to_all(pool, devices, n)
-                                    : mappings_open_to_all(address, bytes, devices, n);
+    const bool opens = pool != NULL ? opens_to_all(pool, 0, devices, n)
+                                    : mappings_open_to_all((CUdeviceptr)address, bytes, devices, n);
     tri_nccl_restore_capture(before);
     return opens;
 }
 
-/* Managed memory is where its pages are: never. */
 bool tri_nccl_peers_map(const void *address, size_t bytes, const int32_t *devices, int32_t n)
 {
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_CONTEXT,
-        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED};
-    unsigned int exported = 0, type = 0, managed = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                        CU_POINTER_ATTRIBUTE_CONTEXT,
+                                        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    unsigned int exported = 0;
     CUcontext owner = NULL, current = NULL;
     CUmemoryPool pool = NULL;
-    void *places[] = {&exported, &owner, &pool, &type, &managed};
-    if (tri_nccl_driver.pointer_attributes(5, attributes, places, (CUdeviceptr)address) !=
-            CUDA_SUCCESS ||
-        managed != 0)
+    void *places[] = {&exported, &owner, &pool};
+    if (tri_nccl_driver.pointer_attributes(3, attributes, places, (CUdeviceptr)address) !=
+        CUDA_SUCCESS)
         return false;
     if (pool == NULL && exported != 0)
         return tri_nccl_driver.get_current(&current) == CUDA_SUCCESS && owner == current;
-    return type == CU_MEMORYTYPE_DEVICE &&
-           other_opens_to_all(pool, (CUdeviceptr)address, bytes, devices, n);
+    return other_opens_to_all(pool, address, bytes, devices, n);
 }
 
 void tri_nccl_peers_open_pool(const int32_t *devices, int32_t n, int32_t at)

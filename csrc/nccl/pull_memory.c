@@ -102,22 +102,54 @@ static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_rank
     return true;
 }
 
-static trib_status try_mapped(const void *pull, int32_t rank, enum tri_nccl_lane lane,
+/* What is tried: calls with such buffers. */
+struct trial {
+    const struct tri_nccl_pull *pull;
+    struct tri_nccl_pull_buffers buffers;
+};
+
+static trib_status try_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
                               const struct tri_call *call, uint32_t *abort_flag,
                               uint64_t patience_ns)
 {
-    return tri_nccl_pull_launch(pull, rank, lane, call,
-                                &(struct tri_nccl_pull_buffers){.unmapped = NULL}, abort_flag,
+    const struct trial *trial = of;
+    return tri_nccl_pull_launch(trial->pull, rank, lane, call, &trial->buffers, abort_flag,
                                 patience_ns);
 }
 
-static trib_status try_staged(const void *pull, int32_t rank, enum tri_nccl_lane lane,
-                              const struct tri_call *call, uint32_t *abort_flag,
-                              uint64_t patience_ns)
+/* As a call on symmetric memory, which each process has elsewhere: what is sent is copied there, and what arrives
+ * there back. */
+static trib_status try_symmetric(const void *of, int32_t rank, enum tri_nccl_lane lane,
+                                 const struct tri_call *call, uint32_t *abort_flag,
+                                 uint64_t patience_ns)
 {
-    return tri_nccl_pull_launch(pull, rank, lane, call,
-                                &(struct tri_nccl_pull_buffers){.unmapped = "send"}, abort_flag,
-                                patience_ns);
+    const struct trial *trial = of;
+    char *const control = trial->buffers.send->of[rank].here + (size_t)lane * TRI_NCCL_PULL_CONTROL;
+    struct tri_nccl_pull_tried *tried =
+        (struct tri_nccl_pull_tried *)(void *)(control + sizeof(struct tri_pull_control));
+    struct tri_call there = *call;
+    there.send = tried->sent;
+    there.recv = tried->received;
+    if (cudaMemcpyAsync(tried->sent, call->send, sizeof tried->sent, cudaMemcpyDeviceToDevice,
+                        call->stream) != cudaSuccess)
+        return TRIB_ERR_CUDA;
+    TRI_TRY(try_launch(of, rank, lane, &there, abort_flag, patience_ns));
+    return cudaMemcpyAsync(call->recv, tried->received, sizeof tried->received,
+                           cudaMemcpyDeviceToDevice, call->stream) == cudaSuccess
+               ? TRIB_OK
+               : TRIB_ERR_CUDA;
+}
+
+/* Mapped, in `memory`, pull's own, if it is not NULL, and then staged. NULL, or what went wrong. */
+static const char *try_both(const struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                            const struct tri_symmetric *memory,
+                            const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    const struct trial mapped = {pull, {.send = memory, .recv = memory}};
+    const struct trial staged = {pull, {.unmapped = "send"}};
+    const char *why = tri_nccl_push_try(push, ranks, memory == NULL ? try_launch : try_symmetric,
+                                        &mapped, abort_flag);
+    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_launch, &staged, abort_flag);
 }
 
 /* NULL, or why there is none. */
@@ -137,8 +169,7 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
             !tri_nccl_peers_map(push->own[i], TRI_NCCL_LANES * sizeof *push->own[i], pull->devices,
                                 pull->size))
             return "the driver does not tell which memory cudaMalloc has made";
-    why = tri_nccl_push_try(push, ranks, try_mapped, pull, abort_flag);
-    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
+    return try_both(pull, push, NULL, ranks, abort_flag);
 }
 
 bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget)
@@ -174,45 +205,6 @@ bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push)
     return push->apart && !push->asked && tri_nccl_pull_is_for(push, SIZE_MAX);
 }
 
-struct apart {
-    const struct tri_nccl_pull *pull;
-    const struct tri_symmetric *memory; /* pull's */
-};
-
-/* As a call on symmetric memory, which each process has elsewhere: what is sent is copied there, and what arrives
- * there back. */
-static trib_status try_symmetric(const void *of, int32_t rank, enum tri_nccl_lane lane,
-                                 const struct tri_call *call, uint32_t *abort_flag,
-                                 uint64_t patience_ns)
-{
-    const struct apart *apart = of;
-    const struct tri_nccl_pull_buffers buffers = {.send = apart->memory, .recv = apart->memory};
-    char *const control = apart->memory->of[rank].here + (size_t)lane * TRI_NCCL_PULL_CONTROL;
-    struct tri_nccl_pull_tried *tried =
-        (struct tri_nccl_pull_tried *)(void *)(control + sizeof(struct tri_pull_control));
-    struct tri_call there = *call;
-    there.send = tried->sent;
-    there.recv = tried->received;
-    if (cudaMemcpyAsync(tried->sent, call->send, sizeof tried->sent, cudaMemcpyDeviceToDevice,
-                        call->stream) != cudaSuccess)
-        return TRIB_ERR_CUDA;
-    TRI_TRY(
-        tri_nccl_pull_launch(apart->pull, rank, lane, &there, &buffers, abort_flag, patience_ns));
-    return cudaMemcpyAsync(call->recv, tried->received, sizeof tried->received,
-                           cudaMemcpyDeviceToDevice, call->stream) == cudaSuccess
-               ? TRIB_OK
-               : TRIB_ERR_CUDA;
-}
-
-static const char *try_apart(const struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
-                             const struct tri_symmetric *memory,
-                             const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
-{
-    const struct apart apart = {pull, memory};
-    const char *why = tri_nccl_push_try(push, ranks, try_symmetric, &apart, abort_flag);
-    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_staged, pull, abort_flag);
-}
-
 static const char *make_apart(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
                               const struct tri_symmetric *memory,
                               const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
@@ -224,7 +216,7 @@ static const char *make_apart(struct tri_nccl_pull *pull, const struct tri_nccl_
             pull->devices[pull->here++] = ranks->devices[i];
     }
     const char *why = settle(pull, push);
-    return why != NULL ? why : try_apart(pull, push, memory, ranks, abort_flag);
+    return why != NULL ? why : try_both(pull, push, memory, ranks, abort_flag);
 }
 
 const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
