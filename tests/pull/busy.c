@@ -6,6 +6,7 @@
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/pull/fill.h"
+#include "tests/pull/numbers.h"
 
 enum {
     RANKS_MAX = 4,
@@ -34,11 +35,6 @@ struct crowd {
     int first; /* device that is filled, and all behind it */
 };
 
-static float input(int rank, size_t e)
-{
-    return (float)((e * 7 + (size_t)rank * 3) % 11);
-}
-
 /* And the kernel that fills is loaded here, where nothing waits. */
 static void open_busy(struct busy *b)
 {
@@ -66,7 +62,7 @@ static void close_busy(struct busy *b)
 static void set_input(const struct busy *b, int rank, size_t count)
 {
     for (size_t e = 0; e < count; e++)
-        b->image[e] = input(rank, e);
+        b->image[e] = numbers_of(rank, e);
     MUST(cudaSetDevice(rank));
     MUST(cudaMemcpy(b->data[rank], b->image, count * sizeof(float), cudaMemcpyDefault));
     MUST(cudaDeviceSynchronize());
@@ -109,12 +105,8 @@ static void check_sums(const struct busy *b, int rank, size_t count)
     size_t wrong = 0;
     MUST(cudaSetDevice(rank));
     MUST(cudaMemcpy(b->image, b->data[rank], count * sizeof(float), cudaMemcpyDefault));
-    for (size_t e = 0; e < count; e++) {
-        float sum = 0;
-        for (int r = 0; r < b->team->size; r++)
-            sum += input(r, e);
-        wrong += b->image[e] != sum;
-    }
+    for (size_t e = 0; e < count; e++)
+        wrong += b->image[e] != numbers_sum(b->team->size, e);
     CHECK_MSG(wrong == 0, "rank %d: %zu of %zu elements are wrong", rank, wrong, count);
 }
 

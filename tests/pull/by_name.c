@@ -9,7 +9,9 @@
 #include "csrc/core/communicator.h"
 #include "csrc/nccl/push_inside.h"
 #include "tests/check.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/numbers.h"
 
 enum {
     RANKS_MAX = 4,
@@ -79,20 +81,6 @@ static float *recv_of(const struct named *n, int rank)
     return n->in_place ? send_of(n, rank) : n->memory->recv[rank];
 }
 
-/* Small, so that sums are exact. */
-static float input(int rank, size_t e)
-{
-    return (float)((e * 7 + (size_t)rank * 3) % 11);
-}
-
-static float sum_of(int size, size_t e)
-{
-    float sum = 0;
-    for (int r = 0; r < size; r++)
-        sum += input(r, e);
-    return sum;
-}
-
 /* No number in recv, and behind what either has. */
 static void fill(const struct named *n, int rank)
 {
@@ -102,7 +90,7 @@ static void fill(const struct named *n, int rank)
     MUST(cudaSetDevice(rank));
     MUST(cudaMemcpy(recv_of(n, rank), image, bytes, cudaMemcpyDefault));
     for (size_t e = 0; e < n->count; e++)
-        image[e] = input(rank, e);
+        image[e] = numbers_of(rank, e);
     MUST(cudaMemcpy(send_of(n, rank), image, bytes, cudaMemcpyDefault));
     MUST(cudaDeviceSynchronize());
 }
@@ -122,14 +110,9 @@ static void queue(const struct named *n, int rank)
 static cudaGraphExec_t capture(const struct named *n, int rank)
 {
     const cudaStream_t stream = n->team->streams[rank];
-    cudaGraphExec_t executable;
-    cudaGraph_t graph;
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     queue(n, rank);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
+    return cuda_end_capture(stream);
 }
 
 /* CUDA may wait for devices when it makes an executable graph and when it destroys one, so none runs then. */
@@ -170,7 +153,7 @@ static bool check_elements(const struct named *n, int rank, const char *what, co
         times *= (float)size; /* each call sums what the one before has made equal */
     MUST(cudaMemcpy(found, data, (n->count + 1) * sizeof *found, cudaMemcpyDefault));
     for (size_t e = 0; e < n->count; e++) {
-        const float right = sums ? times * sum_of(size, e) : input(rank, e);
+        const float right = sums ? times * numbers_sum(size, e) : numbers_of(rank, e);
         if (found[e] != right)
             return CHECK_MSG(false, "rank %d: element %zu of %s is %g, expected %g", rank, e, what,
                              (double)found[e], (double)right);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/check.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/pull/aborts.h"
 #include "tests/pull/busy.h"
@@ -16,6 +17,7 @@
 #include "tests/pull/crossing.h"
 #include "tests/pull/large_kinds.h"
 #include "tests/pull/memories.h"
+#include "tests/pull/numbers.h"
 #include "tests/pull/reuse.h"
 #include "tests/team.h"
 
@@ -55,25 +57,11 @@ static void current(int rank)
     MUST(cudaSetDevice(rank));
 }
 
-/* Element `e` of rank `r`: small, so that sums are exact in every type. */
-static float input(int rank, size_t e)
-{
-    return (float)((e * 7 + (size_t)rank * 3) % 11);
-}
-
-static float sum_of(int ranks, size_t e)
-{
-    float sum = 0;
-    for (int r = 0; r < ranks; r++)
-        sum += input(r, e);
-    return sum;
-}
-
 static void fill(struct large *l, int rank, void *data, size_t count)
 {
     float *image = (float *)(void *)l->image;
     for (size_t e = 0; e < count; e++)
-        image[e] = input(rank, e);
+        image[e] = numbers_of(rank, e);
     current(rank);
     MUST(cudaMemcpyAsync(data, image, count * sizeof *image, cudaMemcpyDefault,
                          l->team.streams[rank]));
@@ -89,9 +77,9 @@ static void expect(struct large *l, int rank, const void *data, size_t count, fl
     current(rank);
     MUST(cudaMemcpy(l->image, data, (count + 1) * sizeof *found, cudaMemcpyDefault));
     for (size_t e = 0; e < count; e++)
-        if (found[e] != times * sum_of(l->team.size, e)) {
+        if (found[e] != times * numbers_sum(l->team.size, e)) {
             CHECK_MSG(false, "rank %d: element %zu of %zu is %g, expected %g", rank, e, count,
-                      (double)found[e], (double)(times * sum_of(l->team.size, e)));
+                      (double)found[e], (double)(times * numbers_sum(l->team.size, e)));
             return;
         }
     uint32_t behind;
@@ -193,16 +181,11 @@ struct captured {
 static cudaGraphExec_t capture(const struct large *l, int rank)
 {
     const cudaStream_t stream = l->team.streams[rank];
-    cudaGraphExec_t executable;
-    cudaGraph_t graph;
     current(rank);
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     sum_of_rank(l, rank, l->send[rank], l->recv[rank], GRAPH_COUNT, TRIB_SUM, stream);
     sum_of_rank(l, rank, l->recv[rank], l->recv[rank], GRAPH_COUNT, TRIB_MAX, stream);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
+    return cuda_end_capture(stream);
 }
 
 /* CUDA may wait for devices when it makes an executable graph and when it destroys one, so none runs then. */

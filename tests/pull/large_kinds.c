@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "tests/check.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/numbers.h"
 
 enum { RANKS = 2, PLENTY_MS = 20000, MOST = 4000003, REPLAYS = 50 };
 
@@ -17,12 +19,6 @@ struct kinds {
     float *host;
     _Atomic int ready, done; /* ranks that have their graph; that have replayed it */
 };
-
-/* Small, so that sums are exact. */
-static float input(int rank, size_t e)
-{
-    return (float)((e * 7 + (size_t)rank * 3) % 11);
-}
 
 static void open_kinds(struct kinds *k, struct team *team)
 {
@@ -59,7 +55,7 @@ static void clear(const struct kinds *k, int rank, cudaStream_t stream)
 static void fill(const struct kinds *k, int rank)
 {
     for (size_t e = 0; e < k->count; e++)
-        k->host[e] = input(rank, e);
+        k->host[e] = numbers_of(rank, e);
     MUST(cudaSetDevice(rank));
     clear(k, rank, NULL);
     MUST(cudaMemcpy(k->part[rank], k->host, k->count * sizeof(float), cudaMemcpyDefault));
@@ -91,7 +87,7 @@ static void check_part(const struct kinds *k, const char *what, int rank, const 
     size_t wrong = 0;
     MUST(cudaMemcpy(k->host, data, k->count * sizeof(float), cudaMemcpyDefault));
     for (size_t e = 0; e < k->count; e++)
-        wrong += k->host[e] != (float)times * input(of, e);
+        wrong += k->host[e] != (float)times * numbers_of(of, e);
     CHECK_MSG(wrong == 0, "rank %d: %zu of %zu %s elements are wrong", rank, wrong, k->count, what);
 }
 
@@ -160,15 +156,10 @@ static void pinned(struct kinds *k)
 static cudaGraphExec_t capture(const struct kinds *k, int rank)
 {
     const cudaStream_t stream = k->team->streams[rank];
-    cudaGraphExec_t executable;
-    cudaGraph_t graph;
     MUST(cudaSetDevice(rank));
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     queue(k, rank);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
+    return cuda_end_capture(stream);
 }
 
 /* CUDA may wait for devices when it makes an executable graph and when it destroys one, so none runs then. */

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "tests/check.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/pull/mapped.h"
+#include "tests/pull/numbers.h"
 
 enum {
     RANKS_MAX = 4,
@@ -156,19 +158,11 @@ static uint64_t staged_of(const struct team *team, int rank)
 
 /* --------------------------------------------------------------------------------------- elements */
 
-/* Small, so that sums are exact. */
-static float input(int rank, size_t e)
-{
-    return (float)((e * 7 + (size_t)rank * 3) % 11);
-}
-
 /* After all calls: in place each sums what the one before has made equal. */
 static float sum_of(const struct trial *t, size_t e)
 {
     const bool again = t->how >= THREAD_LOCAL && !t->row->out_of_place;
-    float sum = 0;
-    for (int r = 0; r < t->team->size; r++)
-        sum += input(r, e);
+    float sum = numbers_sum(t->team->size, e);
     for (int i = 1; i < REPLAYS && again; i++)
         sum *= (float)t->team->size;
     return sum;
@@ -179,7 +173,7 @@ static void fill(struct trial *t, int rank)
 {
     const cudaStream_t stream = t->team->streams[rank];
     for (size_t e = 0; e < COUNT; e++)
-        t->image[e] = input(rank, e);
+        t->image[e] = numbers_of(rank, e);
     memset(&t->image[COUNT], 0xff, sizeof *t->image);
     MUST(cudaSetDevice(rank));
     MUST(cudaMemsetAsync(recv_of(t, rank), 0xff, BYTES, stream));
@@ -200,7 +194,7 @@ static void check_elements(const struct trial *t, int rank, const char *what, co
     CHECK_MSG(behind == UINT32_MAX, "rank %d: what is behind %s is %08x", rank, what,
               (unsigned)behind);
     for (size_t e = 0; e < COUNT; e++) {
-        const float right = sums ? sum_of(t, e) : input(rank, e);
+        const float right = sums ? sum_of(t, e) : numbers_of(rank, e);
         if (!CHECK_MSG(found[e] == right, "rank %d: element %zu of %s is %g, expected %g", rank, e,
                        what, (double)found[e], (double)right))
             return;
@@ -249,16 +243,11 @@ static void queue_unstaged(const struct trial *t)
 static cudaGraphExec_t capture(const struct trial *t, int rank)
 {
     const cudaStream_t stream = t->team->streams[rank];
-    cudaGraphExec_t executable;
-    cudaGraph_t graph;
     MUST(cudaSetDevice(rank));
     MUST(cudaStreamBeginCapture(stream, t->how == GLOBAL ? cudaStreamCaptureModeGlobal
                                                          : cudaStreamCaptureModeThreadLocal));
     queue(t, rank, 0, TRIB_OK);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
+    return cuda_end_capture(stream);
 }
 
 static bool finish(const struct trial *t)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/check.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
 
@@ -186,16 +187,11 @@ static cudaGraphExec_t capture(const struct rows *s, int device, const struct ro
 {
     const struct ranks *ranks = s->ranks;
     const cudaStream_t stream = ranks->streams[device];
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
     MUST(cudaSetDevice(device));
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < GRAPH_CALLS; i++)
         queue_call(s, device, &calls[i], i);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
+    return cuda_end_capture(stream);
 }
 
 /* Every way, of integers; inputs are those of type 0 and input 0, which each launch finds changed. */

@@ -7,6 +7,7 @@
 
 #include "tests/check.h"
 #include "tests/children.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/cuda_peers.h"
 
@@ -84,17 +85,13 @@ void close_rank(struct rank *r)
 static void replay(const struct rank *r, int times,
                    void (*queue)(const struct rank *r, const void *calls), const void *calls)
 {
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
     MUST(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
     queue(r, calls);
-    MUST(cudaStreamEndCapture(r->stream, &graph));
-    MUST(cudaGraphInstantiate(&ready, graph, 0));
+    const cudaGraphExec_t ready = cuda_end_capture(r->stream);
     for (int i = 0; i < times; i++)
         MUST(cudaGraphLaunch(ready, r->stream));
     CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
     MUST(cudaGraphExecDestroy(ready));
-    MUST(cudaGraphDestroy(graph));
 }
 
 void make_calls(const struct rank *r, int times,

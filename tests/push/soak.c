@@ -5,6 +5,7 @@
 
 #include "csrc/base/clock.h"
 #include "tests/check.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/push/soak_calls.h"
 #include "tests/team.h"
@@ -90,23 +91,13 @@ static void begin_capture(struct soak_thread *t)
     MUST(cudaStreamBeginCapture(t->soak->gpus->streams[t->rank], cudaStreamCaptureModeThreadLocal));
 }
 
-static cudaGraphExec_t end_capture(struct soak_thread *t)
-{
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
-    MUST(cudaStreamEndCapture(t->soak->gpus->streams[t->rank], &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
-}
-
 /* `calls`, whose inputs are copies that the stream makes before the graph: in place. */
 static cudaGraphExec_t capture(struct soak_thread *t, const struct soak_call *calls)
 {
     begin_capture(t);
     for (int i = 0; i < GRAPH_CALLS; i++)
         soak_queue(t, &calls[i], t->out + send_at(t, &calls[i]), t->out + recv_at(t, &calls[i]));
-    return end_capture(t);
+    return cuda_end_capture(t->soak->gpus->streams[t->rank]);
 }
 
 /* What the next launch of the graph works on. */
@@ -177,7 +168,7 @@ static cudaGraphExec_t capture_small(struct soak_thread *t, struct soak_call *ca
     MUST(cudaMemsetAsync(t->out, 0x5a, *bytes, t->soak->gpus->streams[t->rank]));
     for (int i = 0; i < SMALL_CALLS; i++)
         soak_queue_call(t, &calls[i]);
-    return end_capture(t);
+    return cuda_end_capture(t->soak->gpus->streams[t->rank]);
 }
 
 static void small_rank(int rank, int size, void *argument)

@@ -7,6 +7,7 @@
 #include "csrc/base/clock.h"
 #include "kernels/cpu/kernels_cpu.h"
 #include "kernels/cuda/kernels_cuda.h"
+#include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
 #include "tests/conformance/sparse_kernels/sparse_kernels.h"
@@ -51,15 +52,10 @@ static void copy(void *dst, const void *src, size_t bytes)
 /* Whatever `queue` queues on the stream, as a graph that can be launched. */
 static void *capture(void (*queue)(void *argument), void *argument)
 {
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
     MUST(cudaStreamSynchronize(stream));
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     queue(argument);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&executable, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return executable;
+    return cuda_end_capture(stream);
 }
 
 static void replay(void *executable)
