@@ -30,7 +30,7 @@ RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 PUSHED = ("h200x2-push.txt", "h100x2-push.txt", "h200x4-push.txt")
 PULLED = ("h200x2-pull.txt", "h200x3-pull.txt", "h200x4-pull.txt")
 # Sweeps of commits whose pull served, without a variant, whatever push had no memory for.
-SWEPT = ("h200x2-large.txt", "h100x2-kinds.txt", "h100x3-kinds.txt", "h100x4-kinds.txt")
+SWEPT = ("h100x2-kinds.txt", "h100x3-kinds.txt", "h100x4-kinds.txt")
 KEPT = PUSHED + PULLED + SWEPT
 
 RANKS = (2, 3, 4)

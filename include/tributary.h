@@ -105,7 +105,7 @@
  *    over PCI Express     64 KiB                      64 KiB           64 KiB, as above
  *
  *  For f64 and integers it is half of that, and for an allgather, an alltoall (to each rank) or a broadcast
- *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 8
+ *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 32
  *  MiB where larger calls are served (see below); an allreduce takes eight times its bytes of it. With
  *  more than the default 2 GPUs go up to 2 MiB, and allreduces of 3 or 4 up to 8 MiB; with less there may
  *  be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
@@ -119,20 +119,21 @@
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
  *  its own GPU alone (CUDA_VISIBLE_DEVICES) takes the limit of PCI Express, for all ranks.
  *
- *  With 2 to 4 GPUs in one process, over NVLink, and 16 MiB or more of `peer_bytes`, larger allreduces do
- *  not reach NCCL either, up to 256 MiB with 2 GPUs, 64 MiB with 3, 16 MiB with 4: each rank reduces its
- *  share of the elements, which it reads and writes where all ranks have them. Nor do larger
- *  reduce_scatters, allgathers and alltoalls, up to 256 MiB of the longer buffer (with 3 GPUs 4, 256 and 16
- *  MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB: each rank reads what it needs where the others have
- *  it. For that the GPUs are given access to each
+ *  With 2 to 4 GPUs in one process, over NVLink, and 40 MiB or more of `peer_bytes`, larger allreduces do
+ *  not reach NCCL either, up to 1 GiB with 2 GPUs, 256 MiB with 3, 16 MiB with 4: each rank reduces its
+ *  share of the elements, of which the others store their parts in memory of the library, and stores the
+ *  result where all ranks want it. Nor do larger reduce_scatters, allgathers and alltoalls, up to 256 MiB of
+ *  the longer buffer (with 3 GPUs 4, 256 and 16 MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB: each rank
+ *  reads what it needs where the others have it. For that the GPUs are given access to each
  *  other's memory (cudaDeviceEnablePeerAccess) and default pools (cudaMemPoolSetAccess), which stays as
  *  long as the process: do not disable it, nor the access that you have given to a pool or a mapping of your
- *  own while a call or a graph has memory of it. With less `peer_bytes` nothing is opened. A buffer that the
- *  others access, `send` and of an allreduce `recv`, is to be of cudaMalloc, of a pool that all these GPUs
+ *  own while a call or a graph has memory of it. With less `peer_bytes` nothing is opened. The buffer that the
+ *  others access, of an allreduce `recv` (in one shot `send`), else `send`, is to be of cudaMalloc, of a pool that all these GPUs
  *  have access to, or of cuMemMap, if all of them may read and write each mapping on which it lies
- *  (cuMemSetAccess). Any other, on any rank, sends the call through memory of the library instead: slower than
- *  NCCL, from some MiB on, an allreduce at worst half as fast (trib_counters.staged_calls counts them, and
- *  TRIB_CALL_UNSTAGED refuses them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a
+ *  (cuMemSetAccess). Any other, on any rank, sends the call through memory of the library instead: of an
+ *  allreduce with 2 GPUs still ahead of NCCL, with more up to 12 % behind from 16 MiB on, and of the other kinds
+ *  far behind from some MiB on (trib_counters.staged_calls counts them, and TRIB_CALL_UNSTAGED refuses
+ *  them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a
  *  process each, these kernels serve such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of
  *  reducers. At most two communicators on a GPU have this, and others have half the room for small calls all the same. When a rank's call has
  *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
@@ -538,7 +539,7 @@ typedef struct trib_options {
                                  *   and `network`: 1 to TRIB_NAME_MAX bytes, no control
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
-                                 *   rank, see PEERS; 0: 16 MiB, with less of which there are none
+                                 *   rank, see PEERS; 0: 40 MiB, with less of which there are none
                                  *   for large calls; TRIB_NO_PEERS: NCCL serves all calls.
                                  *   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
@@ -1039,7 +1040,7 @@ enum {
     TRIB_VARIANT_ONE_SHOT =
         3, /**< each rank reads the parts of all where they lie; an allreduce not in place */
     TRIB_VARIANT_TWO_SHOT =
-        4, /**< each rank reads its share of all parts, and writes it to all: allreduces */
+        4, /**< each rank reduces its share, whose parts the others store with it, to all: allreduces */
     TRIB_VARIANT_SYMMETRIC =
         5,                  /**< as AUTO, of symmetric memory (see there), which all ranks pass */
     TRIB_VARIANT_WINDOW = 6 /**< NCCL, of buffers in its windows: TRIB_WINDOWS */
@@ -1201,7 +1202,7 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  * ranks, and graphs whose calls use it are destroyed; before trib_symmetric_free, calls have ended as well. */
 
 /** `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what
- *  devices map at once, 2 MiB; between processes a communicator's first allocation takes 8 MiB more on each
+ *  devices map at once, 2 MiB; between processes a communicator's first allocation takes 32 MiB more on each
  *  device. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why. */
 TRIB_API trib_status trib_symmetric_alloc(void **out, trib_comm *comm, size_t bytes);
 
@@ -1759,7 +1760,7 @@ typedef struct trib_reducer_options {
  *  Where 2 to 4 GPUs of one host, over NVLink, have a process each, and some bucket is as large as calls that
  *  the kernels of PEERS serve in symmetric memory, all buckets lie in such memory, and those do not reach NCCL.
  *  (Not with options.sparse, nor in place.) trib_memory counts it among peer_bytes, rounded up to 2 MiB, and the
- *  first such memory of a communicator takes 8 MiB more; it stays for later reducers and sparse states until the
+ *  first such memory of a communicator takes 32 MiB more; it stays for later reducers and sparse states until the
  *  communicator is destroyed. If a rank cannot map it, no rank gets a reducer. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,

@@ -1,9 +1,9 @@
 /* Pull: allreduce, reduce_scatter, allgather, broadcast and alltoall of large buffers among ranks of one host
  * that map each other's memory. A part of seam 2, beside push.h.
  *
- * A rank reads the parts of its peers where they lie. Which buffers a call uses travels in its first
- * barrier, so a call takes pointers that no peer has heard of, and a graph may replay it. Each peer is told
- * where its own process has them.
+ * A rank reads the parts of its peers where they lie, or, in two shots, writes its results where they are to be.
+ * Which buffers a call uses travels in its first barrier, so a call takes pointers that no peer has heard of,
+ * and a graph may replay it. Each peer is told where its own process has them.
  *
  * A barrier is one of twins: blocks of threads with the same index, one on each rank. Each has its turn,
  * a count of the barriers that it has been at, in the control of its own rank; as all ranks make the same
@@ -19,17 +19,22 @@
  * A call:
  *   1. first barrier. Before its turn, each block stores the pointers of its rank into the post: those of
  *      send and recv, shifted to where the peer has mapped them, or NULL for both if a peer has not mapped
- *      one of them.
- *   2. the elements, in one of three ways. All blocks of all ranks know the same pointers, so they
- *      choose alike.
- *        staged     if any rank's pointers are NULL. A block has a part of each rank's scratch, two
- *                   halves of it. Piece by piece of a block: of its own send into a half, of each block if
- *                   there are blocks, a barrier, then of that half of all ranks it makes the piece of its own
- *                   recv; then the other half.
+ *      what it accesses: recv of two shots, send of other calls.
+ *   2. the elements, in one of two ways, or, if any rank's pointers are NULL, staged. All blocks of all ranks
+ *      know the same pointers, so they choose alike. A block has a part of each rank's scratch, in two halves,
+ *      for what goes in pieces: one half, then the other.
  *        one shot   if the call says so, or is no allreduce: each rank reads send of all ranks, or what of it
  *                   its result needs, and makes all of its own recv. In an allreduce no rank is in place.
- *        two shot   otherwise: the elements are divided over the ranks. Whoever owns an element reduces
- *                   send of all ranks into recv of all ranks. Any rank may be in place.
+ *                   Staged it goes in pieces: a block stores the piece of its own send in its own scratch, of
+ *                   each block if there are blocks; a barrier; then of that piece of all ranks it makes that of
+ *                   its own recv.
+ *        two shot   otherwise: each rank has a share of the elements, each block one of that, in pieces. A half
+ *                   has a slot for each peer. Round by round a block stores the parts that its own send has of
+ *                   its twins' pieces in the slots that it has there; a barrier; then it reduces its own piece, of
+ *                   its own send and the slots, into recv of all ranks. So links carry writes alone, of which
+ *                   they carry more than of reads. Any rank may be in place.
+ *                   Staged a half has a second slot for each peer: the result goes there, and behind the next
+ *                   barrier the peer copies it to its own recv.
  *      Elements are folded in rank order, by the operations of push: the same bits on all ranks, and
  *      whichever way they went.
  *   3. last barrier.
@@ -44,16 +49,18 @@
  *   send is the block of its own recv that it does not write, and so is all of send of a root in a broadcast.
  *   Reading. A rank's block comes to the first barrier when its kernel runs, so what was queued before
  *   the call has made its send, and nobody uses its recv. Its twins access both only then.
- *   Two shot. An element has one owner, and nobody else reads its send or writes its recv, on any rank. The
- *   owner reads all ranks' parts of 16 bytes before it writes them. So a rank may be in place.
- *   Staged. A block writes a half that it wrote two pieces before. In between it has been at a barrier
- *   with its twins, to which they came when they had read the earlier piece. In its next call it writes
+ *   Two shot. An element has one owner, who alone writes its recv, on any rank, behind the barrier of its round:
+ *   a peer has then read its send and stored it here. The owner's own send it reads first. So a rank may be in
+ *   place.
+ *   Pieces. A block writes a slot that it, or its twin, wrote two rounds before. In between it has been at a
+ *   barrier with its twins, to which they came when they had read what was there. In its next call it writes
  *   behind the first barrier, to which a twin comes when all blocks of that rank have ended the call before:
  *   so the parts of scratch that blocks have may change.
  *   Giving up. A block that is not to wait any longer sets LEFT in its post at each peer, by an atomic or,
  *   which tells whether its twin there had set TAKEN before. If not, the twin never will, for it swaps only
- *   what has no LEFT. If so, the block waits until the twin has come to the next barrier, or has left as
- *   well: the twin waits for nobody in between, and accesses nothing of us afterwards (but scratch). So
+ *   what has no LEFT. If so, the block waits until the twin has come to the barrier behind this one (at the
+ *   last barrier, to this one), or has left as well: the twin waits for nobody in between, and accesses nothing
+ *   of us afterwards (but scratch). For it passes the barrier behind this one only if we come there. So
  *   when a call has ended, in whichever way, no peer reads its send or writes its recv. (A twin whose device
  *   is lost comes to no barrier: a second is the longest that anybody waits here.)
  *   Who leaves because a twin has ends only when its own flag is set as well, or its patience is over: in
@@ -75,7 +82,7 @@
  *   - All blocks of a call run at once.
  *
  * After an abort, or when a rank has waited for longer than it may, calls end without a result and leave
- * control and recv as they happen to be: the communicator is over. A peer may read scratch of a rank whose
+ * control and recv as they happen to be: the communicator is over. A peer may access scratch of a rank whose
  * own call has ended: scratch and control stay until all ranks' calls have.
  * The flag and what LATE means for the result are those of push.h. */
 #ifndef TRI_KERNELS_PULL_H
@@ -87,6 +94,12 @@
 
 #include "kernels/push.h"
 #include "tributary.h"
+
+#ifdef __CUDACC__
+#define TRI_PULL_ANYWHERE static inline __host__ __device__
+#else
+#define TRI_PULL_ANYWHERE static inline
+#endif
 
 enum {
     TRI_PULL_RANKS = TRI_PUSH_RANKS, /* at most */
@@ -103,7 +116,7 @@ enum tri_pull_kind {
     TRI_PULL_ALLTOALL /* both have blocks; never in place */
 };
 
-/* How elements of an allreduce go if all buffers are mapped. Other kinds go one shot. */
+/* How elements of an allreduce go. Other kinds go one shot. */
 enum tri_pull_way { TRI_PULL_ONE_SHOT, TRI_PULL_TWO_SHOT };
 
 /* What a block of a peer has told its twin here. */
@@ -134,7 +147,7 @@ struct tri_pull_rank {
         *send;  /* aligned to its element; of a broadcast's other ranks any pointer but NULL */
     void *recv; /* apart from it or, unless this is an allreduce in one shot, in place */
     bool
-        mapped; /* peers' devices map what they access, as the shifts say: send, and recv of two shots */
+        mapped; /* peers' devices map what they access, as the shifts say: send, but of two shots recv */
     int rank;
 };
 
@@ -151,7 +164,7 @@ struct tri_pull {
         *scratch[TRI_PULL_RANKS]; /* of each rank, aligned to 16; no need of it if all are mapped */
     size_t scratch_bytes;         /* of one rank: at least tri_pull_scratch_least */
     int size;                     /* ranks: 2 to TRI_PULL_RANKS */
-    int blocks;                   /* of a rank, at most; 0: as many as are best */
+    int blocks; /* of a rank, at most, or twice as many of half the size; 0: as many as are best */
     enum tri_pull_kind kind;
     int root;     /* of a broadcast */
     size_t count; /* elements; of a block, if there are blocks */
@@ -208,34 +221,61 @@ static inline size_t tri_pull_received(const struct tri_pull *call)
     return tri_pull_gathers(call->kind) ? call->count * (size_t)call->size : call->count;
 }
 
-/* Ranks into whose recv a rank writes what it has reduced, if all is mapped. */
-static inline int tri_pull_goals(const struct tri_pull *call)
+static inline bool tri_pull_is_two_shot(const struct tri_pull *call)
 {
-    return call->kind == TRI_PULL_ALLREDUCE && call->way == TRI_PULL_TWO_SHOT ? call->size : 1;
+    return call->kind == TRI_PULL_ALLREDUCE && call->way == TRI_PULL_TWO_SHOT;
 }
 
-/* Two halves of one unit of each block of send, for every block of threads; more makes staged calls faster. */
+/* As many of `n` for each of `of`. On devices, too. */
+TRI_PULL_ANYWHERE size_t tri_pull_share(size_t n, size_t of)
+{
+    return (n + of - 1) / of;
+}
+
+/* Units of a piece if there are `units`, and `blocks` blocks whose slots have room for `room`: every block makes as
+ * few rounds as there must be, and none of them is a short one. */
+TRI_PULL_ANYWHERE size_t tri_pull_evenly(size_t units, size_t blocks, size_t room)
+{
+    return tri_pull_share(units, blocks * tri_pull_share(units, blocks * room));
+}
+
+/* Slots of a half, one for a piece: one for each block of send; or, of two shots, for each peer's part, and staged
+ * for each peer's result. */
+static inline size_t tri_pull_slots(const struct tri_pull *call, bool staged)
+{
+    if (tri_pull_is_two_shot(call))
+        return (size_t)(call->size - 1) * (staged ? 2 : 1);
+    return (size_t)tri_pull_blocks_sent(call->kind, call->size);
+}
+
+/* Two halves of one unit of each slot, for every block of threads; more makes calls in pieces faster. */
 static inline size_t tri_pull_scratch_least(enum tri_pull_kind kind, int size)
 {
-    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT * (size_t)tri_pull_blocks_sent(kind, size);
+    const int slots =
+        kind == TRI_PULL_ALLREDUCE ? 2 * (size - 1) : tri_pull_blocks_sent(kind, size);
+    return (size_t)2 * TRI_PULL_BLOCKS * TRI_PULL_UNIT * (size_t)slots;
 }
 
-/* Elements of a piece of a block, staged: as many as a half holds of all blocks, or as give every block of
- * threads a piece. */
-static inline size_t tri_pull_piece(const struct tri_pull *call, uint32_t blocks)
+/* Units of a slot. */
+static inline size_t tri_pull_room(const struct tri_pull *call, uint32_t blocks, bool staged)
 {
-    const size_t elements = tri_pull_unit_elements(call->dtype);
-    const size_t slices = (size_t)tri_pull_blocks_sent(call->kind, call->size);
-    const size_t room = tri_pull_half(call->scratch_bytes, blocks) / TRI_PULL_UNIT / slices;
-    const size_t each = call->count / elements / blocks + 1;
-    return (room < each ? room : each) * elements;
+    return tri_pull_half(call->scratch_bytes, blocks) / TRI_PULL_UNIT /
+           tri_pull_slots(call, staged);
 }
 
-/* Units of each rank, two shot: as many as give all of them every element, wherever the first begins. */
-static inline size_t tri_pull_each(const struct tri_pull *call)
+/* Units that are divided into pieces: of a block of send, or two shot, of a rank. There the first unit of a rank is
+ * where its buffer is aligned, which may make one more of them. */
+static inline size_t tri_pull_units(const struct tri_pull *call)
 {
-    const size_t units = call->count / tri_pull_unit_elements(call->dtype) + 2;
-    return (units + (size_t)call->size - 1) / (size_t)call->size;
+    const size_t units = tri_pull_share(call->count, tri_pull_unit_elements(call->dtype));
+    return tri_pull_is_two_shot(call) ? tri_pull_share(units, (size_t)call->size) : units;
+}
+
+/* Elements of a piece, if no unit is cut. */
+static inline size_t tri_pull_piece(const struct tri_pull *call, uint32_t blocks, bool staged)
+{
+    return tri_pull_evenly(tri_pull_units(call), blocks, tri_pull_room(call, blocks, staged)) *
+           tri_pull_unit_elements(call->dtype);
 }
 
 #endif

@@ -140,7 +140,7 @@ const char *tri_nccl_refuses(const struct tri_call *call)
                    : "it takes GPUs of one host that reach each other, and a call "
                      "that is small enough for them and for `peer_bytes`";
     if (!tri_nccl_pull_can(call))
-        return "it takes 2 to 4 GPUs, over NVLink, of one process and 16 MiB or more of "
+        return "it takes 2 to 4 GPUs, over NVLink, of one process and 40 MiB or more of "
                "`peer_bytes`; or of a process each, after trib_symmetric_alloc";
     return call->variant == TRIB_VARIANT_ONE_SHOT && call->kind == TRI_ALLREDUCE &&
                    call->send == call->recv

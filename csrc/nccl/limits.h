@@ -2,7 +2,7 @@
  * these of benches/results:
  *
  *     h200x2-push.txt, h100x2-push.txt, h200x4-push.txt, h200x2-pull.txt, h200x3-pull.txt,
- *     h200x4-pull.txt, h200x2-large.txt, h100x2-kinds.txt, h100x3-kinds.txt, h100x4-kinds.txt
+ *     h200x4-pull.txt, h100x2-kinds.txt, h100x3-kinds.txt, h100x4-kinds.txt
  *
  * What is estimated lies beyond all sizes that were measured, or nobody has measured any. */
 #ifndef TRI_NCCL_LIMITS_H
@@ -13,10 +13,10 @@
 
 /* one_shot, push, pull_above, pull */
 static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_NCCL_MEASURED + 1] = {
-    [TRI_ALLREDUCE][2] = {768, 2048, 512, 262144},
+    [TRI_ALLREDUCE][2] = {768, 2048, 1024, 1048576},
     /* estimated: one_shot, push */
-    [TRI_ALLREDUCE][3] = {384, 8192, 0, 65536},
-    [TRI_ALLREDUCE][4] = {256, 8192, 0, 16384},
+    [TRI_ALLREDUCE][3] = {384, 8192, 512, 262144},
+    [TRI_ALLREDUCE][4] = {256, 8192, 512, 16384},
     /* estimated: push */
     [TRI_REDUCE_SCATTER][2] = {0, 4096, 0, 262144},
     /* estimated: push */

@@ -118,26 +118,22 @@ static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_symmetr
            (pull->here == pull->size && tri_nccl_peers_map(data, bytes, pull->devices, pull->size));
 }
 
-/* Of an allreduce peers access both buffers, of others send. */
+/* Of two shots peers write recv, of other calls they read send. */
 static struct tri_nccl_pull_buffers buffers_of(const struct tri_nccl_pull *pull,
                                                const struct tri_call *call)
 {
     struct tri_symmetric *const list = call->transport->symmetric;
     const struct tri_pull job = job_of(pull, call);
+    const bool writes = tri_pull_is_two_shot(&job);
+    const void *const data = writes ? call->recv : call->send;
     const size_t bytes = tri_pull_sent(&job) * trib_dtype_size(job.dtype);
-    struct tri_nccl_pull_buffers found = {.send = NULL};
+    struct tri_nccl_pull_buffers found = {.unmapped = NULL};
     if (!sends(call, call->transport->rank))
         return found;
-    found.send = tri_symmetric_find(list, call->send, bytes);
-    if (!is_mapped(pull, found.send, call->send, bytes))
-        found.unmapped = "send";
-    if (job.kind != TRI_PULL_ALLREDUCE)
-        return found;
-    found.recv =
-        call->recv == call->send ? found.send : tri_symmetric_find(list, call->recv, bytes);
-    if (found.unmapped == NULL && call->recv != call->send &&
-        !is_mapped(pull, found.recv, call->recv, bytes))
-        found.unmapped = "recv";
+    const struct tri_symmetric *const memory = tri_symmetric_find(list, data, bytes);
+    *(writes ? &found.recv : &found.send) = memory;
+    if (!is_mapped(pull, memory, data, bytes))
+        found.unmapped = writes ? "recv" : "send";
     return found;
 }
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/kernels_cuda.h"
 
 enum {
-    BLOCKS = 64,       /* of a call: few, for other kernels run beside it; more gain 2 % */
+    BLOCKS = 64,       /* of a call: few, for other kernels run beside it */
     COMMUNICATORS = 2, /* at once on a device */
     BLOCKS_AT_ONCE = 2 /* on a multiprocessor */
 };
@@ -175,7 +175,7 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
 bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget)
 {
     return tri_kernels_cuda.pull != NULL && push->nvlink && push->size <= TRI_NCCL_MEASURED &&
-           budget >= (size_t)2 * TRI_NCCL_PULL_BYTES;
+           budget >= (size_t)TRI_NCCL_PULL_BYTES + TRI_NCCL_PULL_LEAVES;
 }
 
 struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "kernels/cpu/kernels_cpu.h"
+#include "kernels/cpu/pull_elements.h"
 
-/* ------------------------------------------------------------------------------------- addresses */
+/* ----------------------------------------------------------------------------------------- peers */
 
 static int peer_of(const struct tri_pull_worker *w)
 {
-    return (w->self->rank + w->at) % w->job->size;
+    return tri_pull_worker_peer(w, w->at);
 }
 
 /* What this worker tells that rank, and what its twin there tells here. */
@@ -23,86 +24,6 @@ static struct tri_pull_post *twins_post(const struct tri_pull_worker *w)
     return &w->job->control[w->self->rank]->posts[w->index][peer_of(w)];
 }
 
-static size_t size_of(const struct tri_pull_worker *w)
-{
-    return trib_dtype_size(w->job->dtype);
-}
-
-static size_t bytes_of_unit(const struct tri_pull_worker *w)
-{
-    const size_t left = (w->end - w->first) * size_of(w);
-    return left < TRI_PULL_UNIT ? left : TRI_PULL_UNIT;
-}
-
-static size_t piece_of(const struct tri_pull_worker *w)
-{
-    return tri_pull_piece(w->job, (uint32_t)w->workers);
-}
-
-/* The first element of the round's piece. */
-static size_t piece_at(const struct tri_pull_worker *w)
-{
-    return (w->index + w->round * w->workers) * piece_of(w);
-}
-
-/* Where the unit of that block of send is in a rank's half of scratch. */
-static char *staged_at(const struct tri_pull_worker *w, int rank, int block)
-{
-    const size_t half = tri_pull_half(w->job->scratch_bytes, (uint32_t)w->workers);
-    return (char *)w->job->scratch[rank] + (2 * w->index + w->round % 2) * half +
-           ((size_t)block * piece_of(w) + w->first - piece_at(w)) * size_of(w);
-}
-
-/* ---------------------------------------------------------------------------------- the elements */
-
-static int goals_of(const struct tri_pull_worker *w)
-{
-    return w->staged ? 1 : tri_pull_goals(w->job);
-}
-
-/* The one of which the rank's result is made. */
-static int own_block(const struct tri_pull_worker *w)
-{
-    return tri_pull_scatters(w->job->kind) ? w->self->rank : 0;
-}
-
-/* Where the unit of that block is in the send that begins there. */
-static const char *sent_at(const struct tri_pull_worker *w, const char *send, int block)
-{
-    return send + ((size_t)block * w->job->count + w->first) * size_of(w);
-}
-
-/* The rank whose unit is next. Of a copy the last one is this. */
-static int source_of(const struct tri_pull_worker *w)
-{
-    if (w->job->kind == TRI_PULL_BROADCAST)
-        return w->job->root;
-    return tri_pull_copies(w->job->kind) ? (w->self->rank + 1 + w->copied) % w->job->size : w->at;
-}
-
-/* Where the unit is to be in the recv that begins there. */
-static char *place_of(const struct tri_pull_worker *w, char *recv)
-{
-    const size_t block = tri_pull_gathers(w->job->kind) ? (size_t)source_of(w) : 0;
-    return recv + (block * w->job->count + w->first) * size_of(w);
-}
-
-/* Is the part of this rank in its place already? Of a copy. */
-static bool is_in_place(const struct tri_pull_worker *w)
-{
-    const size_t block = tri_pull_gathers(w->job->kind) ? (size_t)w->self->rank : 0;
-    return (const char *)w->self->send ==
-           (const char *)w->self->recv + block * w->job->count * size_of(w);
-}
-
-/* Ranks whose parts are copied. */
-static int sources_of(const struct tri_pull_worker *w)
-{
-    if (w->job->kind == TRI_PULL_BROADCAST)
-        return w->self->rank != w->job->root || !is_in_place(w);
-    return w->job->size - is_in_place(w);
-}
-
 /* To a phase that goes over peers. */
 static void turn_to(struct tri_pull_worker *w, enum tri_pull_phase phase)
 {
@@ -110,65 +31,56 @@ static void turn_to(struct tri_pull_worker *w, enum tri_pull_phase phase)
     w->at = 1;
 }
 
+/* ------------------------------------------------------------------------------------ the elements */
+
 static void come(struct tri_pull_worker *w)
 {
     w->turn++;
-    w->next = w->turn;
+    w->next = w->ended ? w->turn : w->turn + 1;
     turn_to(w, TRI_PULL_TO_COME);
 }
 
-/* Does this rank's send count? */
-static bool sends(const struct tri_pull_worker *w)
+/* In pieces, each of them a round? */
+static bool in_pieces(const struct tri_pull_worker *w)
 {
-    return w->job->kind != TRI_PULL_BROADCAST || w->self->rank == w->job->root;
+    return w->staged || tri_pull_is_two_shot(w->job);
 }
 
-/* The elements of a block that this worker makes in the round. Staged they are its piece; otherwise it has each
- * `workers`-th unit, from the first on. */
-static void find_elements(struct tri_pull_worker *w)
+/* To the units that have been found. */
+static bool begin_units(struct tri_pull_worker *w, enum tri_pull_phase phase, bool found)
 {
-    const size_t unit = tri_pull_unit_elements(w->job->dtype), count = w->job->count;
-    const size_t each = tri_pull_each(w->job) * unit;
-    size_t first = 0, end = count;
-    if (w->staged) {
-        first = piece_at(w);
-        end = first + piece_of(w) < count ? first + piece_of(w) : count;
-    } else if (goals_of(w) > 1) {
-        first = (size_t)w->self->rank * each;
-        end = first + each < count ? first + each : count;
-    }
-    w->first = first + (w->staged ? 0 : w->index * unit);
-    w->end = end;
+    w->phase = phase;
+    w->at = 0;
+    return found;
+}
+
+/* To what the worker stores next before the barrier of a round, or to the barrier. */
+static void begin_part(struct tri_pull_worker *w)
+{
+    for (; w->copied < tri_pull_parts(w); w->copied++)
+        if (begin_units(w, TRI_PULL_TO_STAGE, tri_pull_find_part(w)))
+            return;
+    w->copied = 0;
+    come(w);
 }
 
 /* To the elements of the round. False if it has none. */
 static bool begin_elements(struct tri_pull_worker *w)
 {
-    find_elements(w);
-    w->phase = TRI_PULL_TO_FOLD;
-    w->at = 0;
-    return w->first < w->end && (!tri_pull_copies(w->job->kind) || w->copied < sources_of(w));
-}
-
-/* To the piece of the round that begins. False if there is none. */
-static bool begin_piece(struct tri_pull_worker *w)
-{
-    find_elements(w);
-    w->phase = TRI_PULL_TO_STAGE;
-    w->at = 0;
-    if (w->first < w->end && !sends(w))
-        come(w);
-    return w->first < w->end;
+    const bool some = !tri_pull_copies(w->job->kind) || w->copied < tri_pull_sources(w);
+    return begin_units(w, TRI_PULL_TO_FOLD, tri_pull_find(w) && some);
 }
 
 /* To the elements of the round that begins, or the last barrier. */
 static void begin_round(struct tri_pull_worker *w)
 {
     w->copied = 0;
-    if (w->staged ? begin_piece(w) : w->round == 0 && begin_elements(w))
-        return;
-    w->ended = true;
-    come(w);
+    if (in_pieces(w) && tri_pull_has_round(w)) {
+        begin_part(w);
+    } else if (in_pieces(w) || w->round > 0 || !begin_elements(w)) {
+        w->ended = true;
+        come(w);
+    }
 }
 
 /* Behind its last element. */
@@ -178,26 +90,38 @@ static void end_round(struct tri_pull_worker *w)
     begin_round(w);
 }
 
+/* Behind a barrier: to the results of the round before that are here, and then to what is next. */
+static void begin_results(struct tri_pull_worker *w)
+{
+    for (; w->copied < tri_pull_results(w); w->copied++)
+        if (begin_units(w, TRI_PULL_TO_FETCH, tri_pull_find_result(w)))
+            return;
+    w->copied = 0;
+    if (w->ended)
+        w->phase = TRI_PULL_TO_COUNT;
+    else if (!begin_elements(w))
+        end_round(w);
+}
+
 /* To the next unit of the round; false behind the last. */
 static bool next_unit(struct tri_pull_worker *w)
 {
-    const size_t step = w->staged ? 1 : w->workers;
+    const size_t step = in_pieces(w) ? 1 : w->workers;
     w->at = 0;
     w->first += step * tri_pull_unit_elements(w->job->dtype);
     return w->first < w->end;
 }
 
-/* A unit of block `copied` is in scratch. */
-static void staged_it(struct tri_pull_worker *w)
+/* A unit of part `copied`, or of result `copied`, is where it is to be. */
+static void moved(struct tri_pull_worker *w, enum tri_pull_phase again,
+                  void (*begin_next)(struct tri_pull_worker *))
 {
-    w->phase = TRI_PULL_TO_STAGE;
+    memset(w->part, 0, sizeof w->part);
+    w->phase = again;
     if (next_unit(w))
         return;
-    find_elements(w);
-    if (++w->copied < tri_pull_blocks_sent(w->job->kind, w->job->size))
-        return;
-    w->copied = 0;
-    come(w);
+    w->copied++;
+    begin_next(w);
 }
 
 /* All ranks' parts of the unit become the result, in place of the first. */
@@ -209,7 +133,8 @@ static void reduce_unit(struct tri_pull_worker *w)
     for (int r = 0; r < job->size; r++)
         src[r] = w->part[r];
     const struct tri_reduction reduction = {src, (size_t)job->size, job->dtype, job->op, NULL};
-    (void)tri_cpu_reduce(&dst, 1, &reduction, bytes_of_unit(w) / size_of(w), NULL);
+    (void)tri_cpu_reduce(&dst, 1, &reduction, tri_pull_unit_bytes(w) / trib_dtype_size(job->dtype),
+                         NULL);
     memset(w->part[1], 0, sizeof w->part - sizeof w->part[0]);
 }
 
@@ -227,7 +152,7 @@ static void loaded(struct tri_pull_worker *w)
 
 static void stored(struct tri_pull_worker *w)
 {
-    if (++w->at < goals_of(w))
+    if (++w->at < tri_pull_goals(w))
         return;
     memset(w->part, 0, sizeof w->part);
     w->phase = TRI_PULL_TO_FOLD;
@@ -292,12 +217,30 @@ static bool awaited(struct tri_pull_worker *w, uint64_t found)
     if (!came) {
         tri_pull_give_up(w);
     } else if (!next_peer(w, TRI_PULL_TO_AWAIT)) {
-        if (w->ended)
-            w->phase = TRI_PULL_TO_COUNT;
-        else if (!begin_elements(w))
-            end_round(w);
+        begin_results(w);
     }
     return true;
+}
+
+/* To the next peer that had taken our buffers, from `at` on. */
+static void begin_parting(struct tri_pull_worker *w)
+{
+    w->phase = TRI_PULL_TO_PART;
+    while (w->at < w->job->size && (w->taken >> w->at & 1) == 0)
+        w->at++;
+    if (w->at == w->job->size)
+        w->phase = TRI_PULL_AT_END;
+}
+
+/* The peer knows that we leave; `found` is what its twin had found. All are told before any is waited for, or those
+ * who leave would wait for each other in a ring. */
+static void told_to_part(struct tri_pull_worker *w, uint64_t found)
+{
+    w->taken |= (uint32_t)(found & TRI_PULL_TAKEN) << w->at;
+    if (next_peer(w, TRI_PULL_TO_LEAVE))
+        return;
+    w->at = 1;
+    begin_parting(w);
 }
 
 /* A twin that had taken our buffers has come to the next barrier, or left. */
@@ -305,8 +248,8 @@ static bool parted(struct tri_pull_worker *w, uint64_t found)
 {
     if (!has_come(found, w->next) && (found & TRI_PULL_LEFT) == 0)
         return false;
-    if (!next_peer(w, TRI_PULL_TO_LEAVE))
-        w->phase = TRI_PULL_AT_END;
+    w->at++;
+    begin_parting(w);
     return true;
 }
 
@@ -343,7 +286,7 @@ static struct tri_pull_access unit(struct tri_pull_worker *w, enum tri_pull_act 
                                    int part)
 {
     return (struct tri_pull_access){
-        .act = act, .at = (void *)(uintptr_t)at, .data = w->part[part], .bytes = bytes_of_unit(w)};
+        .act = act, .at = (void *)(uintptr_t)at, .data = w->part[part], .bytes = tri_pull_unit_bytes(w)};
 }
 
 struct tri_pull_access tri_pull_next(struct tri_pull_worker *worker)
@@ -373,17 +316,17 @@ struct tri_pull_access tri_pull_next(struct tri_pull_worker *worker)
     case TRI_PULL_TO_FIND_RECV:
         return word(TRI_PULL_READ, &twins_post(w)->recv, 0);
     case TRI_PULL_TO_STAGE:
-        return unit(w, TRI_PULL_LOAD, sent_at(w, w->self->send, w->copied), self);
+        return unit(w, TRI_PULL_LOAD, tri_pull_part_from(w), self);
     case TRI_PULL_TO_STAGE_IT:
-        return unit(w, TRI_PULL_STORE, staged_at(w, self, w->copied), self);
-    case TRI_PULL_TO_FOLD: {
-        const int from = source_of(w), block = own_block(w);
-        return unit(w, TRI_PULL_LOAD,
-                    w->staged ? staged_at(w, from, block) : sent_at(w, w->send[from], block),
-                    w->at);
-    }
+        return unit(w, TRI_PULL_STORE, tri_pull_part_to(w), self);
+    case TRI_PULL_TO_FOLD:
+        return unit(w, TRI_PULL_LOAD, tri_pull_folded(w), w->at);
     case TRI_PULL_TO_STORE:
-        return unit(w, TRI_PULL_STORE, place_of(w, w->recv[peer_of(w)]), 0);
+        return unit(w, TRI_PULL_STORE, tri_pull_result_to(w, peer_of(w)), 0);
+    case TRI_PULL_TO_FETCH:
+        return unit(w, TRI_PULL_LOAD, tri_pull_result_from(w), self);
+    case TRI_PULL_TO_FETCH_IT:
+        return unit(w, TRI_PULL_STORE, tri_pull_result_to(w, self), self);
     case TRI_PULL_TO_COME:
         return word(TRI_PULL_ADD, &own_post(w)->state, TRI_PULL_TURN);
     case TRI_PULL_TO_AWAIT:
@@ -435,14 +378,19 @@ bool tri_pull_performed(struct tri_pull_worker *worker, uint64_t found)
         w->phase = TRI_PULL_TO_STAGE_IT;
         break;
     case TRI_PULL_TO_STAGE_IT:
-        memset(w->part, 0, sizeof w->part);
-        staged_it(w);
+        moved(w, TRI_PULL_TO_STAGE, begin_part);
         break;
     case TRI_PULL_TO_FOLD:
         loaded(w);
         break;
     case TRI_PULL_TO_STORE:
         stored(w);
+        break;
+    case TRI_PULL_TO_FETCH:
+        w->phase = TRI_PULL_TO_FETCH_IT;
+        break;
+    case TRI_PULL_TO_FETCH_IT:
+        moved(w, TRI_PULL_TO_FETCH, begin_results);
         break;
     case TRI_PULL_TO_COME:
         if (!next_peer(w, TRI_PULL_TO_COME))
@@ -454,8 +402,8 @@ bool tri_pull_performed(struct tri_pull_worker *worker, uint64_t found)
         w->phase = TRI_PULL_AT_END;
         break;
     case TRI_PULL_TO_LEAVE:
-        w->phase = TRI_PULL_TO_PART;
-        return (found & TRI_PULL_TAKEN) != 0 || parted(w, TRI_PULL_LEFT);
+        told_to_part(w, found);
+        break;
     case TRI_PULL_TO_PART:
         return parted(w, found);
     case TRI_PULL_AT_END:

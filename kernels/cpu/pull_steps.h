@@ -36,6 +36,8 @@ enum tri_pull_phase {
     TRI_PULL_TO_FIND_RECV,
     TRI_PULL_TO_STAGE, /* a unit out of own send, and into scratch */
     TRI_PULL_TO_STAGE_IT,
+    TRI_PULL_TO_FETCH, /* a unit out of own scratch, and into recv: a peer's result */
+    TRI_PULL_TO_FETCH_IT,
     TRI_PULL_TO_FOLD, /* a unit of each rank, or of one to copy, and the result to each goal */
     TRI_PULL_TO_STORE,
     TRI_PULL_TO_COME, /* to a later barrier: to each peer, of each peer */
@@ -56,12 +58,13 @@ struct tri_pull_worker {
     char *recv[TRI_PULL_RANKS];
     uint64_t turn, expected;
     uint64_t next;     /* the turn of the barrier behind which no twin is at our buffers */
-    size_t round;      /* staged: pieces before */
+    size_t round;      /* in pieces: pieces before */
     size_t first, end; /* elements of a block: the unit's first, and where the round ends */
+    size_t slot;       /* in pieces: where the piece began */
     uint32_t phase;    /* enum tri_pull_phase */
     int32_t at;        /* the peer's distance, or the rank */
-    int32_t copied;    /* of the round: blocks that are staged; of a copy, ranks whose part is */
-    uint32_t unused;
+    uint32_t taken;    /* a call that is given up: peers that have our buffers, a bit by distance */
+    int32_t copied;    /* of the round: parts or results that are moved; of a copy, ranks whose part is */
     uint32_t staged, ended; /* bools: the second, whether the last barrier is what is next */
     uint32_t left;          /* bool: the call is given up */
     _Alignas(16) unsigned char part[TRI_PULL_RANKS][TRI_PULL_UNIT];

@@ -1,40 +1,23 @@
-// pull: one launch, in which a block meets its twins on all peers, moves its share of the elements in one
-// of three ways, and meets them again. Here are reductions.
+// pull: one launch, in which a block meets its twins on all peers, moves its share of the elements, and meets
+// them again. Here are reductions in one shot; pull_two_shot.cuh has the others.
 #pragma once
 
 #include "kernels/cuda/pull_job.cuh"
+#include "kernels/cuda/pull_two_shot.cuh"
 #include "kernels/cuda/pull_units.cuh"
 
 namespace {
 
 // ------------------------------------------------------------------------ buffers that all map
 
-__device__ inline uint32_t shift_of(const void *data)
-{
-    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) % TRI_PULL_UNIT);
-}
-
-// Does all that is read and written lie alike in units of 16 bytes? Two shot, all ranks find the same.
+// Does all that is read and written lie alike in units of 16 bytes?
 __device__ inline bool are_alike(const Work &work, int size)
 {
-    const uint32_t shift = shift_of(work.send[0]);
+    const uint32_t shift = shift_of(work.recv[work.rank]);
     bool alike = true;
     for (int r = 0; r < size; r++)
-        alike = alike && shift_of(work.send[r]) == shift &&
-                ((work.goals == 1 && r != work.rank) || shift_of(work.recv[r]) == shift);
+        alike = alike && shift_of(work.send[r]) == shift;
     return alike;
-}
-
-// Two shot, ranks have whole units each, but for both ends of all.
-template <typename T>
-__device__ inline void plan_elements(const PullJob &job, Work &work, uint32_t shift)
-{
-    constexpr uint64_t kElements = Unit<T>::kElements;
-    const uint64_t begin = shift / sizeof(T) + before(job, work.rank), end = begin + job.count;
-    const uint64_t first = work.rank * job.each * kElements, last = first + job.each * kElements;
-    const bool all = work.goals == 1;
-    work.begin = all || first < begin ? begin : first < end ? first : end;
-    work.end = all || last > end ? end : last;
 }
 
 // By the first warp.
@@ -45,15 +28,15 @@ __device__ inline void plan_mapped(const PullJob &job, const Twin &twin, Work &w
     const bool alike = are_alike(work, job.size);
     const uint32_t shift = alike ? shift_of(work.send[0]) : 0;
     __syncwarp();
-    if (r < job.size) {
+    if (r < job.size)
         work.send[r] -= shift;
+    if (r == work.rank) {
         work.recv[r] -= shift;
-    }
-    if (r == 0) {
+        work.begin = shift / sizeof(T) + before(job, r);
+        work.end = work.begin + job.count;
         work.first = twin.block * blockDim.x;
         work.step = job.blocks * blockDim.x;
         work.aligned = alike;
-        plan_elements<T>(job, work, shift);
     }
 }
 
@@ -74,31 +57,8 @@ __device__ inline void plan_piece(const PullJob &job, const Twin &twin, Work &wo
         work.end = length_of(job, first);
         work.first = 0;
         work.step = blockDim.x;
-        work.goals = 1;
         work.aligned = shift_of(work.recv[r]) == 0;
     }
-}
-
-// Elements to where units begin.
-template <typename T>
-__device__ inline void copy_piece(char *to, const T *from, uint64_t count)
-{
-    constexpr int kLoads = kPullLoads / 2;
-    const uint64_t whole = shift_of(from) == 0 ? count / Unit<T>::kElements : 0;
-    for (uint64_t at = threadIdx.x; at < whole; at += kLoads * blockDim.x) {
-        uint4 loaded[kLoads];
-#pragma unroll
-        for (int i = 0; i < kLoads; i++)
-            loaded[i] = load_part_if<uint4>(at + i * blockDim.x < whole,
-                                            reinterpret_cast<const char *>(from) +
-                                                (at + i * blockDim.x) * TRI_PULL_UNIT);
-#pragma unroll
-        for (int i = 0; i < kLoads; i++)
-            if (at + i * blockDim.x < whole)
-                reinterpret_cast<uint4 *>(to)[at + i * blockDim.x] = loaded[i];
-    }
-    for (uint64_t at = whole * Unit<T>::kElements + threadIdx.x; at < count; at += blockDim.x)
-        reinterpret_cast<T *>(to)[at] = from[at];
 }
 
 // ------------------------------------------------------------------------------------ the kernel
@@ -118,8 +78,10 @@ __device__ inline bool plan(const PullJob &job, const Twin &twin, Work &work, bo
         plan_mapped<T>(job, twin, work);
     __syncthreads();
     for (int b = 0; b < job.blocks_sent && staged; b++)
-        copy_piece(staged_at(job, twin, twin.self.rank, b, k),
-                   static_cast<const T *>(twin.self.send) + b * job.send_block + first, work.end);
+        copy_elements<T>(staged_at(job, twin, twin.self.rank, b, k),
+                         static_cast<const char *>(twin.self.send) +
+                             (b * job.send_block + first) * sizeof(T),
+                         work.end);
     return true;
 }
 
@@ -135,11 +97,11 @@ __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull(const PullJob 
     __syncthreads();
     if (threadIdx.x == 0) {
         work.rank = twin.self.rank;
-        work.goals = job.goals;
+        work.goals = 1;
         work.recv[work.rank] -= before(job, work.rank) * sizeof(T); // as send is
     }
     for (uint32_t k = 0; plan<T>(job, twin, work, staged, k); k++) {
-        if (staged && !meet(job, twin))
+        if (staged && !meet(job, twin, false))
             return;
         fold_work<T, Ranks>(work, job.size, job.op);
     }
@@ -151,7 +113,9 @@ __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull(const PullJob 
 template <typename T, int Ranks>
 inline trib_status launch_pull(const tri_pull &call, trib_stream stream)
 {
-    const PullJob job = pull_job(call);
+    if (tri_pull_is_two_shot(&call))
+        return launch_two_shot<T, Ranks>(call, stream);
+    const PullJob job = pull_job(call, kPullThreads);
     return launch_job<pull<T, Ranks>>(job.blocks * static_cast<uint32_t>(call.n), kPullThreads, job,
                                       stream);
 }

@@ -138,7 +138,7 @@ __device__ inline bool copy_staged(const PullJob &job, Twin &twin)
             copy_bytes(staged_at(job, twin, twin.self.rank, b, k),
                        static_cast<const char *>(twin.self.send) + b * job.send_block + first,
                        length_of(job, first), all);
-        if (!meet(job, twin))
+        if (!meet(job, twin, false))
             return false;
         for (int i = 0; i < sources; i++) {
             const int from = source_at(job, twin.self, i);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kPullThreads, kPullAtOnce) pull_copy(const Pul
 
 trib_status tri_cuda_pull_copy(const struct tri_pull *call, trib_stream stream)
 {
-    const PullJob job = pull_job(*call);
+    const PullJob job = pull_job(*call, kPullThreads);
     return launch_job<pull_copy>(job.blocks * static_cast<uint32_t>(call->n), kPullThreads, job,
                                  stream);
 }

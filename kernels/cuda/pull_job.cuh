@@ -7,32 +7,31 @@
 namespace {
 
 // A multiprocessor has room for two blocks at once, whose threads have 64 registers each, from sm_75
-// on. So calls of two communicators, and push, are on a device of 132 at once.
+// on. So calls of two communicators, and push, are on a device of 132 at once. Of two shots blocks are half as
+// large, and there are twice as many: one that waits for its twins leaves the links to others.
 constexpr uint32_t kPullThreads = 512, kPullBlocks = 96, kPullAtOnce = 2;
 
 // What one rank reduces or copies, in units: what all ranks find alike.
 inline uint64_t units_of(const tri_pull &call)
 {
-    const uint64_t units = call.count / tri_pull_unit_elements(call.dtype) + 1;
-    const uint64_t size = static_cast<uint64_t>(call.size);
-    if (tri_pull_gathers(call.kind))
-        return units * size;
-    return tri_pull_goals(&call) > 1 ? units / size + 1 : units;
+    return tri_pull_units(&call) *
+           (tri_pull_gathers(call.kind) ? static_cast<uint64_t>(call.size) : 1);
 }
 
-// Of one rank.
-inline uint32_t blocks_of(const tri_pull &call)
+// Of one rank, each of so many threads.
+inline uint32_t blocks_of(const tri_pull &call, uint32_t threads)
 {
-    const uint64_t wanted = (units_of(call) + kPullThreads - 1) / kPullThreads;
-    const uint32_t fit = blocks_at_once(kPullAtOnce) / static_cast<uint32_t>(call.n);
+    const uint32_t parts = kPullThreads / threads;
+    const uint64_t wanted = (units_of(call) + threads - 1) / threads;
+    const uint32_t fit = blocks_at_once(kPullAtOnce * parts) / static_cast<uint32_t>(call.n);
     constexpr uint32_t kMost = TRI_PULL_BLOCKS;
-    uint32_t most = call.blocks > 0 ? static_cast<uint32_t>(call.blocks) : kPullBlocks;
+    uint32_t most = parts * (call.blocks > 0 ? static_cast<uint32_t>(call.blocks) : kPullBlocks);
     most = most < kMost ? most : kMost;
     most = most < fit ? most : fit > 0 ? fit : 1;
     return wanted < most ? static_cast<uint32_t>(wanted) : most;
 }
 
-inline PullJob pull_job(const tri_pull &call)
+inline PullJob pull_job(const tri_pull &call, uint32_t threads)
 {
     PullJob job = {};
     for (int r = 0; r < call.size; r++) {
@@ -43,10 +42,11 @@ inline PullJob pull_job(const tri_pull &call)
     }
     for (size_t i = 0; i < call.n; i++)
         job.here[i] = call.here[i];
-    job.blocks = blocks_of(call);
+    job.blocks = blocks_of(call, threads);
     job.half = tri_pull_half(call.scratch_bytes, job.blocks);
-    job.piece = tri_pull_piece(&call, job.blocks);
-    job.each = tri_pull_each(&call);
+    job.piece = tri_pull_piece(&call, job.blocks, false);
+    job.room = tri_pull_room(&call, job.blocks, false);
+    job.staged_room = tri_pull_room(&call, job.blocks, true);
     job.slice = job.piece * trib_dtype_size(call.dtype);
     job.blocks_sent = tri_pull_blocks_sent(call.kind, call.size);
     job.send_block = tri_pull_scatters(call.kind) ? call.count : 0;
@@ -56,7 +56,6 @@ inline PullJob pull_job(const tri_pull &call)
     job.abort_flag = call.abort_flag;
     job.size = call.size;
     job.root = call.kind == TRI_PULL_BROADCAST ? call.root : -1;
-    job.goals = tri_pull_goals(&call);
     job.op = call.op;
     return job;
 }

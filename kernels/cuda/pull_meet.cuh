@@ -12,17 +12,16 @@ struct PullJob {
     tri_pull_rank here[TRI_PULL_RANKS];
     ptrdiff_t send_shift[TRI_PULL_RANKS], recv_shift[TRI_PULL_RANKS];
     uint64_t count, patience;
-    uint64_t slice;                  // staged: bytes of a piece
+    uint64_t slice;                  // one shot, staged: bytes of a piece
     uint64_t send_block, recv_block; // from one rank's block to the next one's; 0: there are none
-    uint64_t each;                   // two shot: units of a rank
-    uint64_t half,
-        piece; // staged: bytes of half of a block's part of scratch, and elements of a piece
+    uint64_t half;                   // bytes of half of a block's part of scratch
+    uint64_t piece;                  // one shot, staged: elements of a piece
+    uint64_t room, staged_room;      // two shot: units of a slot
     uint32_t *abort_flag;
     uint32_t blocks; // of one rank
     int size;
     int blocks_sent; // blocks of send, of the ranks; 1: there are none
     int root;        // of a broadcast; -1
-    int goals;       // ranks that get what a rank has reduced
     trib_op op;
 };
 
@@ -33,6 +32,22 @@ struct Twin {
     uint32_t block;
     uint32_t over; // not 0: calls before were ended
 };
+
+// The warp whose threads tell a peer each that the block has come, and the one that awaits them: a release waits for
+// all that the block has stored, and what the peers tell arrives meanwhile.
+constexpr int kTeller = 0, kAwaiter = 1;
+
+// Whose peer the thread is, if it has one in that warp.
+__device__ inline int peer_of(int warp)
+{
+    return static_cast<int>(threadIdx.x) - 32 * warp;
+}
+
+__device__ inline bool is_partner(const PullJob &job, const Twin &twin, int warp)
+{
+    const int peer = peer_of(warp);
+    return peer >= 0 && peer < job.size && peer != twin.self.rank;
+}
 
 constexpr unsigned long long kLeavesFor = 1000000000; // ns; see pull.h, "Giving up"
 constexpr unsigned int kAwaitsEvery = 5000;           // ns
@@ -89,7 +104,7 @@ __device__ inline bool is_forsaken(const PullJob &job, const Twin &twin, uint64_
 
 // -------------------------------------------------------------------------------- any barrier
 
-// By thread `peer` of a block, for each peer: until that one has come as well. False if that is given up.
+// By a thread for each peer: until that one has come as well. False if that is given up.
 __device__ inline bool await_turn(const PullJob &job, const Twin &twin, int peer)
 {
     const uint64_t *const state = twins_post(job, twin, peer);
@@ -104,7 +119,8 @@ __device__ inline bool await_turn(const PullJob &job, const Twin &twin, int peer
 }
 
 // By the same thread, if the block gives up: no twin accesses buffers of this rank when it returns. `next`
-// is the turn by which a twin that accesses them has ceased to.
+// is the turn by which a twin that accesses them has ceased to. A peer of its own is each thread's: all are told
+// whoever is waited for, or those who leave would wait for each other in a ring.
 __device__ inline void leave(const PullJob &job, const Twin &twin, int peer, uint64_t next)
 {
     uint64_t found;
@@ -145,26 +161,24 @@ __device__ inline void leave_all(const PullJob &job, const Twin &twin, uint64_t 
         await_end(job);
 }
 
-// A barrier behind the first, of all threads. The turn is told once all of them are here, and its release
-// holds for what they all have written. False if it is given up.
-__device__ inline bool meet(const PullJob &job, Twin &twin)
+// A barrier behind the first, of all threads; is it the last one? The turn is told once all of them are here,
+// and its release holds for what they all have written. False if it is given up.
+__device__ inline bool meet(const PullJob &job, Twin &twin, bool last)
 {
-    const int peer = static_cast<int>(threadIdx.x);
-    const bool partner = peer < job.size && peer != twin.self.rank;
     bool came = true;
-    if (peer == 0)
+    if (threadIdx.x == 0)
         twin.turn++;
     __syncthreads();
-    if (partner) {
+    if (is_partner(job, twin, kTeller))
         asm volatile("red.release.sys.global.add.u64 [%0], %1;"
                      :
-                     : "l"(own_post(job, twin, peer)), "l"(TRI_PULL_TURN)
+                     : "l"(own_post(job, twin, peer_of(kTeller))), "l"(TRI_PULL_TURN)
                      : "memory");
-        came = await_turn(job, twin, peer);
-    }
+    if (is_partner(job, twin, kAwaiter))
+        came = await_turn(job, twin, peer_of(kAwaiter));
     if (__syncthreads_or(!came) == 0)
         return true;
-    leave_all(job, twin, twin.turn);
+    leave_all(job, twin, twin.turn + !last);
     return false;
 }
 
@@ -246,11 +260,17 @@ __device__ inline uint64_t length_of(const PullJob &job, uint64_t first)
     return job.count - first < job.piece ? job.count - first : job.piece;
 }
 
-// Where that of block `block` of a rank's send is, in half `k` mod 2 of this block's part of its scratch.
+// Half `k` mod 2 of this block's part of a rank's scratch.
+__device__ inline char *half_at(const PullJob &job, const Twin &twin, int rank, uint32_t k)
+{
+    return job.scratch[rank] + (2 * twin.block + k % 2) * job.half;
+}
+
+// Where the piece of block `block` of a rank's send is.
 __device__ inline char *staged_at(const PullJob &job, const Twin &twin, int rank, int block,
                                   uint32_t k)
 {
-    return job.scratch[rank] + (2 * twin.block + k % 2) * job.half + block * job.slice;
+    return half_at(job, twin, rank, k) + block * job.slice;
 }
 
 // Are there buffers that not all ranks map? All blocks of all ranks find the same.
@@ -266,16 +286,16 @@ __device__ inline bool is_staged(const PullJob &job, const char *const *send)
 __device__ inline bool meet_first(const PullJob &job, const Twin &twin, const char **send,
                                   char **recv)
 {
-    const int peer = static_cast<int>(threadIdx.x);
-    const bool partner = peer < job.size && peer != twin.self.rank;
+    const int peer = peer_of(kAwaiter), told = peer_of(kTeller);
     const void *const from = twin.self.mapped ? twin.self.send : nullptr;
     void *const to = twin.self.mapped ? twin.self.recv : nullptr;
     bool came = true;
     if (twin.over != 0)
         return false;
-    if (partner) {
-        send_pointers(job, twin, peer, shifted(from, job.send_shift[peer]),
-                      shifted(to, job.recv_shift[peer]));
+    if (is_partner(job, twin, kTeller))
+        send_pointers(job, twin, told, shifted(from, job.send_shift[told]),
+                      shifted(to, job.recv_shift[told]));
+    if (is_partner(job, twin, kAwaiter)) {
         came = take_pointers(job, twin, peer, send[peer], recv[peer]);
     } else if (peer == twin.self.rank) {
         send[peer] = static_cast<const char *>(from);
@@ -287,11 +307,14 @@ __device__ inline bool meet_first(const PullJob &job, const Twin &twin, const ch
     return false;
 }
 
-// The last barrier, behind which the next call finds the turn.
-__device__ inline void meet_last(const PullJob &job, Twin &twin)
+// The last barrier, behind which the next call finds the turn. False if it is given up.
+__device__ inline bool meet_last(const PullJob &job, Twin &twin)
 {
-    if (meet(job, twin) && threadIdx.x == 0)
+    if (!meet(job, twin, true))
+        return false;
+    if (threadIdx.x == 0)
         job.control[twin.self.rank]->turn[twin.block] = twin.turn;
+    return true;
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/loads.cuh"
@@ -57,6 +58,11 @@ __device__ inline Part load_part_if(bool wanted, const char *from)
     return part;
 }
 
+__device__ inline uint32_t shift_of(const void *data)
+{
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) % TRI_PULL_UNIT);
+}
+
 template <typename Part>
 __device__ inline void store_part(char *to, const Part &part)
 {
@@ -69,10 +75,48 @@ __device__ inline void store_part(char *to, const Part &part)
     }
 }
 
+// Where ranks have their parts, and where results go. Of two ranks that fits in the registers; of more it stays where
+// it is.
+template <int Ranks>
+struct Places {
+    const char *send[Ranks];
+    char *recv[Ranks];
+
+    __device__ explicit Places(const Work &work)
+    {
+#pragma unroll
+        for (int r = 0; r < Ranks; r++) {
+            send[r] = work.send[r];
+            recv[r] = work.recv[r];
+        }
+    }
+};
+template <int Ranks>
+using Held = std::conditional_t<Ranks == 2, const Places<2>, const Work &>;
+
+// A result to all goals: each rank begins with itself, so that they do not store to the same one at once.
+template <typename Part, int Ranks>
+__device__ inline void store_result(const Work &work, const Held<Ranks> &places, int size,
+                                    uint64_t at, const Part &result)
+{
+    if constexpr (Ranks == 2) {
+        if (work.goals > 1 || work.rank == 0)
+            store_part(places.recv[0] + at, result);
+        if (work.goals > 1 || work.rank == 1)
+            store_part(places.recv[1] + at, result);
+    } else {
+#pragma unroll 1
+        for (int rank = work.rank, left = work.goals; left > 0; left--) {
+            store_part(places.recv[rank] + at, result);
+            rank = rank + 1 < size ? rank + 1 : 0;
+        }
+    }
+}
+
 // The parts at the offsets at, at + step, ... as far as they lie before `end`; all in bytes.
 template <typename Part, int Ranks>
-__device__ inline void fold_bunch(const Work &work, int size, trib_op op, uint64_t at, uint64_t end,
-                                  uint32_t step)
+__device__ inline void fold_bunch(const Work &work, const Held<Ranks> &places, int size, trib_op op,
+                                  uint64_t at, uint64_t end, uint32_t step)
 {
     constexpr int kParts = kPullLoads / Ranks;
     Part parts[kParts][Ranks];
@@ -81,17 +125,12 @@ __device__ inline void fold_bunch(const Work &work, int size, trib_op op, uint64
 #pragma unroll
         for (int r = 0; r < Ranks; r++)
             parts[i][r] =
-                load_part_if<Part>(r < size && at + i * step < end, work.send[r] + at + i * step);
+                load_part_if<Part>(r < size && at + i * step < end, places.send[r] + at + i * step);
 #pragma unroll
     for (int i = 0; i < kParts; i++) {
         if (at + i * step >= end)
             return;
-        const Part result = reduce(parts[i], size, op);
-#pragma unroll 1
-        for (int rank = work.rank, left = work.goals; left > 0; left--) {
-            store_part(work.recv[rank] + at + i * step, result);
-            rank = rank + 1 < size ? rank + 1 : 0;
-        }
+        store_result<Part, Ranks>(work, places, size, at + i * step, reduce(parts[i], size, op));
     }
 }
 
@@ -101,10 +140,11 @@ __device__ inline void fold_parts(const Work &work, int size, trib_op op, uint64
                                   uint64_t end)
 {
     const uint32_t step = work.step * static_cast<uint32_t>(sizeof(Part));
+    Held<Ranks> places(work);
     begin = begin * sizeof(T) + (work.first + threadIdx.x) * sizeof(Part);
     end *= sizeof(T);
     for (; begin < end; begin += uint64_t{step} * (kPullLoads / Ranks))
-        fold_bunch<Part, Ranks>(work, size, op, begin, end, step);
+        fold_bunch<Part, Ranks>(work, places, size, op, begin, end, step);
 }
 
 // All of the work: whole units, if they are aligned, and single elements before and behind them.
@@ -121,6 +161,42 @@ __device__ inline void fold_work(const Work &work, int size, trib_op op)
     for (int behind = 0; behind < 2; behind++)
         fold_parts<T, Single<T>, Ranks>(work, size, op, behind ? last : work.begin,
                                         behind ? work.end : first);
+}
+
+// ------------------------------------------------------------------------------------------ copies
+
+// Parts [0, count), by all threads of a block.
+template <typename Part>
+__device__ inline void copy_parts(char *to, const char *from, uint64_t count)
+{
+    constexpr int kLoads = kPullLoads / 2; // more take longer
+    for (uint64_t at = threadIdx.x; at < count; at += kLoads * blockDim.x) {
+        Part loaded[kLoads];
+#pragma unroll
+        for (int i = 0; i < kLoads; i++)
+            loaded[i] = load_part_if<Part>(at + i * blockDim.x < count,
+                                           from + (at + i * blockDim.x) * sizeof(Part));
+#pragma unroll
+        for (int i = 0; i < kLoads; i++)
+            if (at + i * blockDim.x < count)
+                store_part(to + (at + i * blockDim.x) * sizeof(Part), loaded[i]);
+    }
+}
+
+// Elements, by whole units if both ends lie alike in 16 bytes, and single ones before and behind them.
+template <typename T>
+__device__ inline void copy_elements(char *to, const char *from, uint64_t count)
+{
+    constexpr uint64_t kElements = Unit<T>::kElements;
+    uint64_t before = (0 - shift_of(to)) % TRI_PULL_UNIT / sizeof(T), whole = 0;
+    if (shift_of(to) != shift_of(from) || before > count)
+        before = count;
+    else
+        whole = (count - before) / kElements;
+    const uint64_t behind = before + whole * kElements;
+    copy_parts<Unit<T>>(to + before * sizeof(T), from + before * sizeof(T), whole);
+    copy_parts<Single<T>>(to, from, before);
+    copy_parts<Single<T>>(to + behind * sizeof(T), from + behind * sizeof(T), count - behind);
 }
 
 } // namespace

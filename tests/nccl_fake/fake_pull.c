@@ -174,10 +174,10 @@ static void check_mapped(const struct fake_meeting *call, const struct part *par
 static void check_buffers_of(const struct fake_meeting *call, const struct part *part)
 {
     const struct tri_pull *job = &part->job;
-    if (job->kind != TRI_PULL_BROADCAST || job->root == part->here.rank)
-        check_mapped(call, part, part->here.send, bytes_sent(job), job->send_shift);
-    if (job->kind == TRI_PULL_ALLREDUCE)
+    if (tri_pull_is_two_shot(job))
         check_mapped(call, part, part->here.recv, bytes_received(job), job->recv_shift);
+    else if (job->kind != TRI_PULL_BROADCAST || job->root == part->here.rank)
+        check_mapped(call, part, part->here.send, bytes_sent(job), job->send_shift);
 }
 
 /* Are the buffers of all ranks mapped? */

@@ -180,7 +180,7 @@ static void size_cases(struct kinds *k, size_t bytes, size_t turn, struct ranks_
     for (int i = 0; i < 4; i++) {
         c.in_place = i % 2 != 0 && call.kind != TRI_PULL_ALLTOALL;
         c.call.unmapped = i < 2 ? RANKS_ALL_MAPPED : (int)(turn / 2) % ranks->size;
-        ranks->scratch_bytes = (turn % 2 ? 1 : 64) * tri_pull_scratch_least(call.kind, ranks->size);
+        ranks->scratch_bytes = (turn % 2 ? 1 : 32) * tri_pull_scratch_least(call.kind, ranks->size);
         one_call(k, &c);
     }
 }

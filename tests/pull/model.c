@@ -188,10 +188,9 @@ static struct tri_pull job_of(const struct model_search *s, size_t call)
 {
     const struct model_call *c = &s->model->calls[call];
     const bool copies = tri_pull_copies(c->kind);
-    return (struct tri_pull){
+    struct tri_pull job = {
         .here = s->here[call],
         .n = 1,
-        .scratch_bytes = MODEL_UNITS * (tri_pull_scatters(c->kind) ? (size_t)s->model->ranks : 1),
         .size = s->model->ranks,
         .kind = c->kind,
         .root = s->model->ranks - 1,
@@ -199,6 +198,10 @@ static struct tri_pull job_of(const struct model_search *s, size_t call)
         .dtype = copies ? TRIB_U8 : TRIB_U32,
         .op = TRIB_SUM,
         .way = c->way};
+    /* Who reads pointers that have not come takes the call for staged. */
+    const bool staged = c->unmapped != 0 || s->model->bug == MODEL_NO_FIRST;
+    job.scratch_bytes = MODEL_UNITS * c->workers * tri_pull_slots(&job, staged);
+    return job;
 }
 
 static void lay_out(struct model_search *s)

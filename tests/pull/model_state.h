@@ -9,8 +9,8 @@
 #include "tests/seen.h"
 
 enum {
-    MODEL_UNITS = 2 * MODEL_WORKERS * TRI_PULL_UNIT, /* of scratch: for each block of send */
-    MODEL_SCRATCH = MODEL_RANKS * MODEL_UNITS,
+    MODEL_UNITS = 2 * TRI_PULL_UNIT, /* of scratch: for each worker, and each slot of a half */
+    MODEL_SCRATCH = 2 * (MODEL_RANKS - 1) * MODEL_WORKERS * MODEL_UNITS,
     MODEL_BUFFER = MODEL_ELEMENTS * 4, /* bytes */
     MODEL_DATA = 2 * MODEL_BUFFER + MODEL_SCRATCH,
     MODEL_POST = 3, /* words: send, recv, state */

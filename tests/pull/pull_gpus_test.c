@@ -166,7 +166,7 @@ static void size_case(struct ranks *ranks, struct buffers *b, size_t bytes, size
     call.way = TRI_PULL_TWO_SHOT;
     one_case(ranks, b, turn, false, call);
     one_case(ranks, b, turn, true, call);
-    ranks->scratch_bytes = (turn % 2 ? 1 : 64) * tri_pull_scratch_least(call.kind, ranks->size);
+    ranks->scratch_bytes = (turn % 2 ? 1 : 32) * tri_pull_scratch_least(call.kind, ranks->size);
     call.unmapped = (int)turn % ranks->size;
     one_case(ranks, b, turn, turn % 4 < 2, call);
 }

@@ -29,6 +29,14 @@ static const struct model aborted = {.ranks = 2,
                                                {5, TRI_PULL_TWO_SHOT, 1, 0, 1, TRI_PULL_ALLREDUCE}},
                                      .aborts = true,
                                      .most = MOST};
+/* Two rounds, behind each of which a peer writes. */
+static const struct model rounds_aborted = {
+    .ranks = 2,
+    .n = 2,
+    .calls = {{12, TRI_PULL_TWO_SHOT, 1, 1, 0, TRI_PULL_ALLREDUCE},
+              {12, TRI_PULL_TWO_SHOT, 1, 2, 1, TRI_PULL_ALLREDUCE}},
+    .aborts = true,
+    .most = MOST};
 /* The other kinds, in place and not. */
 static const struct model others = {
     .ranks = 2,
@@ -118,6 +126,7 @@ int main(void)
     right("2 ranks, other kinds", others);
     right("2 ranks, other kinds, staged", others_staged);
     right("2 ranks, other kinds, aborted", others_aborted);
+    right("2 ranks, rounds, aborted", rounds_aborted);
     right("3 ranks", three);
     right("3 ranks, aborted", three_aborted);
     right("3 ranks, larger calls", long_three);

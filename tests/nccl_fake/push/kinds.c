@@ -261,7 +261,7 @@ static void pulled(size_t count)
     struct push_ranks ranks;
     push_begin("larger reduce_scatters, allgathers, alltoalls and broadcasts");
     trib_options options = TRIB_OPTIONS_INIT;
-    options.peer_bytes = (uint64_t)16384 * KIB;
+    options.peer_bytes = (uint64_t)40960 * KIB;
     if (push_open(&ranks, 2, 2 * 2 * 4 * count, &options)) {
         for (int i = 0; i < KINDS * 4 * 3; i++) {
             const int staged = i / KINDS / 4;
@@ -409,9 +409,9 @@ void push_kinds(void)
         results(size);
     barrier();
     limits(2, 0, (size_t)1024 * KIB);
-    limits(2, (uint64_t)32768 * KIB, (size_t)2048 * KIB);
+    limits(2, (uint64_t)57344 * KIB, (size_t)2048 * KIB);
     limits(4, 0, (size_t)512 * KIB);
-    limits(3, (uint64_t)32768 * KIB, (size_t)512 * KIB);
+    limits(3, (uint64_t)57344 * KIB, (size_t)512 * KIB);
     limits(8, 0, (size_t)256 * KIB);
     pulled((size_t)129 * KIB + 3);
     pulled((size_t)512 * KIB + 1);

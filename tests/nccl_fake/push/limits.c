@@ -73,13 +73,13 @@ static uint64_t device_bytes(const struct push_ranks *ranks, int rank)
     return memory.peer_bytes;
 }
 
-/* Two lanes of two buffers of a slot for each rank, rounded up, 8 MiB for pull, and little else; `before` it
+/* Two lanes of two buffers of a slot for each rank, rounded up, 32 MiB for pull, and little else; `before` it
  * was there. */
 static void check_memory(const struct push_ranks *ranks, trib_group *group,
                          const struct limits *limits, uint64_t before)
 {
     const size_t scratch =
-        4 * limits->slot * (size_t)ranks->size + (has_pull(limits) ? 8192 * KIB : 0);
+        4 * limits->slot * (size_t)ranks->size + (has_pull(limits) ? (size_t)32768 * KIB : 0);
     for (int rank = 0; rank < ranks->size; rank++) {
         trib_memory memory = TRIB_MEMORY_INIT;
         CHECK_OK(trib_comm_memory(&memory, trib_group_comm(group, rank)));
@@ -136,8 +136,8 @@ void push_limits(void)
         {"2 ranks, push alone", 2, PUSH_ROOM, true, alone, 768 * KIB, alone},
         {"3 ranks", 3, 0, true, slot3, 384 * KIB, in_two_shots(slot3, 3)},
         {"4 ranks", 4, 0, true, 512 * KIB, 256 * KIB, 1024 * KIB},
-        {"4 ranks, more memory", 4, 24576 * KIB, true, 1024 * KIB, 256 * KIB, 2048 * KIB},
-        {"3 ranks, more memory", 3, 73728 * KIB, true, slot_in(65536 * KIB, 3), 384 * KIB,
+        {"4 ranks, more memory", 4, 49152 * KIB, true, 1024 * KIB, 256 * KIB, 2048 * KIB},
+        {"3 ranks, more memory", 3, 98304 * KIB, true, slot_in(65536 * KIB, 3), 384 * KIB,
          in_two_shots(slot_in(65536 * KIB, 3), 3)},
         {"8 ranks", 8, 0, true, 128 * KIB, 128 * KIB, 512 * KIB},
         {"PCI Express", 2, 0, false, 64 * KIB, 64 * KIB, 64 * KIB},

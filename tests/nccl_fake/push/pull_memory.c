@@ -17,46 +17,72 @@ static uint64_t staged_of(const struct push_ranks *ranks, int rank)
     return counters.staged_calls;
 }
 
-/* Not in place: `rank` sends from `made`, which peers can access or not, or receives there. */
-static void check_memory(struct push_ranks *ranks, float *made, int rank, bool sends, bool mapped)
+/* Not in place: `rank` sends from `made`, which peers can access or not, or receives there. In one shot they access
+ * what is sent, in two what is received. */
+struct made_call {
+    float *made;
+    int rank;
+    bool sends, one_shot, mapped;
+};
+
+static bool is_staged(const struct made_call *c)
 {
-    float *spare = NULL;
+    return c->one_shot == c->sends && !c->mapped;
+}
+
+static trib_status sum(struct push_ranks *ranks, int rank, const float *send, float *recv,
+                       bool one_shot, uint32_t flags)
+{
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.variant = one_shot ? TRIB_VARIANT_ONE_SHOT : TRIB_VARIANT_AUTO;
+    options.flags = flags;
+    return trib_allreduce_with(ranks->comms[rank], send, recv, LARGE_N, TRIB_F32, TRIB_SUM, &options,
+                               ranks->streams[rank]);
+}
+
+static void check_memory(struct push_ranks *ranks, const struct made_call *c)
+{
+    const int rank = c->rank, other = 1 - rank;
+    float *spare[RANKS] = {NULL, NULL}, *const made = c->made;
     const struct push_ranks all = *ranks;
-    const uint64_t before = staged_of(ranks, rank), other = staged_of(ranks, 1 - rank);
-    CHECK_OK(trib_device_alloc((void **)&spare, ranks->devices[rank], LARGE_BYTES));
+    const uint64_t before = staged_of(ranks, rank), others = staged_of(ranks, other);
+    for (int r = 0; r < RANKS; r++)
+        CHECK_OK(trib_device_alloc((void **)&spare[r], ranks->devices[r], LARGE_BYTES));
     push_fill(ranks, TRIB_F32, LARGE_N);
-    memcpy(sends ? made : spare, ranks->data[rank], LARGE_N * sizeof(float));
-    large_sum(ranks, 1 - rank);
-    CHECK_OK(trib_allreduce(ranks->comms[rank], sends ? made : spare, sends ? spare : made, LARGE_N,
-                            TRIB_F32, TRIB_SUM, ranks->streams[rank]));
-    ranks->data[rank] = sends ? spare : made;
+    memcpy(c->sends ? made : spare[rank], ranks->data[rank], LARGE_N * sizeof(float));
+    CHECK_OK(sum(ranks, other, ranks->data[other], spare[other], c->one_shot, 0));
+    CHECK_OK(sum(ranks, rank, c->sends ? made : spare[rank], c->sends ? spare[rank] : made,
+                 c->one_shot, 0));
+    ranks->data[rank] = c->sends ? spare[rank] : made;
+    ranks->data[other] = spare[other];
     CHECK(push_summed(ranks, TRIB_F32, LARGE_N));
-    CHECK(staged_of(ranks, rank) == before + !mapped && staged_of(ranks, 1 - rank) == other);
+    CHECK(staged_of(ranks, rank) == before + is_staged(c) && staged_of(ranks, other) == others);
     *ranks = all;
-    CHECK(large_counts(ranks, 0, 0, 1, !mapped));
-    CHECK_OK(trib_device_free(ranks->devices[rank], spare));
+    CHECK(large_counts(ranks, 0, 0, 1, is_staged(c)));
+    for (int r = 0; r < RANKS; r++)
+        CHECK_OK(trib_device_free(ranks->devices[r], spare[r]));
 }
 
 /* The same where staging is forbidden: of a buffer that peers cannot access nothing is queued. */
-static void check_unstaged(struct push_ranks *ranks, float *made, int rank, bool sends, bool mapped)
+static void check_unstaged(struct push_ranks *ranks, const struct made_call *c)
 {
-    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
-    trib_comm *const comm = ranks->comms[rank];
-    float *const own = ranks->data[rank];
+    const int rank = c->rank, other = 1 - rank;
+    float *const own = ranks->data[rank], *spare = NULL;
     const uint64_t before = staged_of(ranks, rank);
-    options.flags = TRIB_CALL_UNSTAGED;
-    const trib_status status =
-        trib_allreduce_with(comm, sends ? made : own, sends ? own : made, LARGE_N, TRIB_F32,
-                            TRIB_SUM, &options, ranks->streams[rank]);
-    CHECK_STATUS(status, mapped ? TRIB_OK : TRIB_ERR_INVALID_BUFFER);
-    if (!mapped)
-        CHECK_DETAIL(sends ? "`send`" : "`recv`");
-    if (mapped) {
-        large_sum(ranks, 1 - rank);
+    const bool refused = is_staged(c);
+    CHECK_OK(trib_device_alloc((void **)&spare, ranks->devices[other], LARGE_BYTES));
+    const trib_status status = sum(ranks, rank, c->sends ? c->made : own, c->sends ? own : c->made,
+                                   c->one_shot, TRIB_CALL_UNSTAGED);
+    CHECK_STATUS(status, refused ? TRIB_ERR_INVALID_BUFFER : TRIB_OK);
+    if (refused)
+        CHECK_DETAIL(c->sends ? "`send`" : "`recv`");
+    if (!refused) {
+        CHECK_OK(sum(ranks, other, ranks->data[other], spare, c->one_shot, 0));
         for (int r = 0; r < RANKS; r++)
             CHECK_OK(trib_comm_wait(ranks->comms[r], ranks->streams[r], PUSH_PLENTY_MS));
     }
-    CHECK(staged_of(ranks, rank) == before && large_counts(ranks, 0, 0, mapped, 0));
+    CHECK(staged_of(ranks, rank) == before && large_counts(ranks, 0, 0, !refused, 0));
+    CHECK_OK(trib_device_free(ranks->devices[other], spare));
 }
 
 /* Each rank's sum, which a graph captures and repeats; the capture asks for `made`, too. */
@@ -84,9 +110,10 @@ static void check_captured(struct push_ranks *ranks, float *made, int rank, bool
 
 static void check_all(struct push_ranks *ranks, float *made, int rank, bool mapped)
 {
-    for (int sends = 0; sends < 2; sends++) {
-        check_memory(ranks, made, rank, sends != 0, mapped);
-        check_unstaged(ranks, made, rank, sends != 0, mapped);
+    for (int i = 0; i < 4; i++) {
+        const struct made_call call = {made, rank, i % 2 != 0, i / 2 != 0, mapped};
+        check_memory(ranks, &call);
+        check_unstaged(ranks, &call);
     }
     check_captured(ranks, made, rank, mapped);
 }

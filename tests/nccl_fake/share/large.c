@@ -98,7 +98,7 @@ static void calls(void)
         CHECK(symmetric_ops()->refuses(ranks.of[0]) == NULL);
         CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) != NULL);
         CHECK(symmetric_take_wanted(&all, true) && symmetric_add(&all));
-        CHECK(transports()->peer_bytes(ranks.of[0]) >= before + BYTES + (8 << 20));
+        CHECK(transports()->peer_bytes(ranks.of[0]) >= before + BYTES + (32 << 20));
         CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) == NULL);
         own(&all, data);
         for (int rank = 0; rank < RANKS; rank++)
@@ -131,7 +131,9 @@ static void apart(void)
         for (int rank = 0; rank < RANKS; rank++)
             recv[rank] = ranks.data[rank];
         CHECK(sums_to(&all, send, recv, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
-        CHECK(sums_to(&all, recv, send, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 1));
+        CHECK(sums_to(&all, recv, send, SHARE_N, TRIB_VARIANT_TWO_SHOT) && pulled(&all, 1, 0));
+        CHECK(sums_to(&all, recv, send, SHARE_N, TRIB_VARIANT_ONE_SHOT) && pulled(&all, 1, 1));
+        CHECK(sums_to(&all, send, recv, SHARE_N, TRIB_VARIANT_ONE_SHOT) && pulled(&all, 1, 0));
     }
     end(&ranks);
 }
