@@ -107,7 +107,7 @@
  *  For f64 and integers it is half of that, and for an allgather, an alltoall (to each rank) or a broadcast
  *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 32
  *  MiB where larger calls are served (see below); an allreduce takes eight times its bytes of it. With
- *  more than the default 2 GPUs go up to 2 MiB, and allreduces of 3 or 4 up to 8 MiB; with less there may
+ *  more than the default 2 GPUs go up to 2 MiB, and allreduces of 3 up to 8 and of 4 up to 4; with less there may
  *  be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
  *  scaled calls, several in one batch, sends and receives, and communicators that were adopted, or
  *  split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
@@ -120,7 +120,7 @@
  *  its own GPU alone (CUDA_VISIBLE_DEVICES) takes the limit of PCI Express, for all ranks.
  *
  *  With 2 to 4 GPUs in one process, over NVLink, and 40 MiB or more of `peer_bytes`, larger allreduces do
- *  not reach NCCL either, up to 1 GiB with 2 GPUs, 256 MiB with 3, 16 MiB with 4: each rank reduces its
+ *  not reach NCCL either, up to 1 GiB with 2 GPUs, 256 MiB with 3, 64 MiB with 4: each rank reduces its
  *  share of the elements, of which the others store their parts in memory of the library, and stores the
  *  result where all ranks want it. Nor do larger reduce_scatters, allgathers and alltoalls, up to 256 MiB of
  *  the longer buffer (with 3 GPUs 4, 256 and 16 MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB: each rank

@@ -96,9 +96,9 @@
 #include "tributary.h"
 
 #ifdef __CUDACC__
-#define TRI_PULL_ANYWHERE static inline __host__ __device__
+#  define TRI_PULL_ANYWHERE static inline __host__ __device__
 #else
-#define TRI_PULL_ANYWHERE static inline
+#  define TRI_PULL_ANYWHERE static inline
 #endif
 
 enum {

@@ -16,7 +16,7 @@ static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_NCCL_MEASURED
     [TRI_ALLREDUCE][2] = {768, 2048, 1024, 1048576},
     /* estimated: one_shot, push */
     [TRI_ALLREDUCE][3] = {384, 8192, 512, 262144},
-    [TRI_ALLREDUCE][4] = {256, 8192, 512, 16384},
+    [TRI_ALLREDUCE][4] = {256, 4096, 512, 65536},
     /* estimated: push */
     [TRI_REDUCE_SCATTER][2] = {0, 4096, 0, 262144},
     /* estimated: push */

@@ -1,8 +1,8 @@
-/* Which elements a worker of pull is at, and where they are: a part of pull_steps.c. */
+/* Which elements a worker of pull is at, and where they are: a part of its steps. */
 #ifndef TRI_CPU_PULL_ELEMENTS_H
 #define TRI_CPU_PULL_ELEMENTS_H
 
-#include "kernels/cpu/pull_steps.h"
+#include "kernels/cpu/pull_worker.h"
 
 /* The rank at that distance. */
 int tri_pull_worker_peer(const struct tri_pull_worker *w, int distance);

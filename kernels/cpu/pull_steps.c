@@ -285,8 +285,10 @@ static struct tri_pull_access word(enum tri_pull_act act, void *at, uint64_t val
 static struct tri_pull_access unit(struct tri_pull_worker *w, enum tri_pull_act act, const void *at,
                                    int part)
 {
-    return (struct tri_pull_access){
-        .act = act, .at = (void *)(uintptr_t)at, .data = w->part[part], .bytes = tri_pull_unit_bytes(w)};
+    return (struct tri_pull_access){.act = act,
+                                    .at = (void *)(uintptr_t)at,
+                                    .data = w->part[part],
+                                    .bytes = tri_pull_unit_bytes(w)};
 }
 
 struct tri_pull_access tri_pull_next(struct tri_pull_worker *worker)

@@ -12,12 +12,12 @@ constexpr uint32_t kTwoShotThreads = 256,
 
 // What the block knows of a call once all have met, in shared memory.
 struct Shots {
-    Work work[2];        // what it reduces in a round, and in the one behind it
-    const char *send;    // of this rank, where units begin, and elements are counted from
+    Work work[2];               // what it reduces in a round, and in the one behind it
+    const char *send;           // of this rank, where units begin, and elements are counted from
     char *recv[TRI_PULL_RANKS]; // of all ranks, likewise; staged, of this one
-    uint64_t begin, end; // the elements
-    uint64_t share;      // elements of a rank: the last ranks' may lie behind the end
-    uint64_t piece;      // elements of a piece
+    uint64_t begin, end;        // the elements
+    uint64_t share;             // elements of a rank: the last ranks' may lie behind the end
+    uint64_t piece;             // elements of a piece
     bool staged, aligned;
 };
 
@@ -57,7 +57,8 @@ __device__ inline bool all_alike(const Shots &shots, int size)
     const uint32_t shift = shift_of(shots.work[0].send[0]);
     bool alike = true;
     for (int r = 0; r < size; r++)
-        alike = alike && shift_of(shots.work[0].send[r]) == shift && shift_of(shots.recv[r]) == shift;
+        alike =
+            alike && shift_of(shots.work[0].send[r]) == shift && shift_of(shots.recv[r]) == shift;
     return alike;
 }
 
@@ -145,8 +146,8 @@ __device__ inline void plan_own(const PullJob &job, const Twin &twin, Shots &sho
     Work &work = shots.work[k % 2];
     if (r < job.size && r != self) {
         work.send[r] = slot_at<T>(job, twin, shots, self, r, k, false) - slot;
-        work.recv[r] = shots.staged ? slot_at<T>(job, twin, shots, r, self, k, true) - slot
-                                    : shots.recv[r];
+        work.recv[r] =
+            shots.staged ? slot_at<T>(job, twin, shots, r, self, k, true) - slot : shots.recv[r];
     }
     if (r == self) {
         work.send[r] = shots.send;

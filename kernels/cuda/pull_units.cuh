@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/loads.cuh"
@@ -92,7 +91,15 @@ struct Places {
     }
 };
 template <int Ranks>
-using Held = std::conditional_t<Ranks == 2, const Places<2>, const Work &>;
+struct Holding {
+    using Type = const Work &;
+};
+template <>
+struct Holding<2> {
+    using Type = const Places<2>;
+};
+template <int Ranks>
+using Held = typename Holding<Ranks>::Type;
 
 // A result to all goals: each rank begins with itself, so that they do not store to the same one at once.
 template <typename Part, int Ranks>

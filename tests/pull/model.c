@@ -188,16 +188,15 @@ static struct tri_pull job_of(const struct model_search *s, size_t call)
 {
     const struct model_call *c = &s->model->calls[call];
     const bool copies = tri_pull_copies(c->kind);
-    struct tri_pull job = {
-        .here = s->here[call],
-        .n = 1,
-        .size = s->model->ranks,
-        .kind = c->kind,
-        .root = s->model->ranks - 1,
-        .count = c->count * (copies ? sizeof(uint32_t) : 1),
-        .dtype = copies ? TRIB_U8 : TRIB_U32,
-        .op = TRIB_SUM,
-        .way = c->way};
+    struct tri_pull job = {.here = s->here[call],
+                           .n = 1,
+                           .size = s->model->ranks,
+                           .kind = c->kind,
+                           .root = s->model->ranks - 1,
+                           .count = c->count * (copies ? sizeof(uint32_t) : 1),
+                           .dtype = copies ? TRIB_U8 : TRIB_U32,
+                           .op = TRIB_SUM,
+                           .way = c->way};
     /* Who reads pointers that have not come takes the call for staged. */
     const bool staged = c->unmapped != 0 || s->model->bug == MODEL_NO_FIRST;
     job.scratch_bytes = MODEL_UNITS * c->workers * tri_pull_slots(&job, staged);

@@ -195,7 +195,7 @@ pub struct trib_options {
     pub network: *const ::core::ffi::c_char,
     #[doc = " for people: in the log, dumps and profiles, see trib_comm_name,\n   and with NCCL 2.27 and later in NCCL's log. NULL: none. This\n   and `network`: 1 to TRIB_NAME_MAX bytes, no control\n   characters; copied"]
     pub name: *const ::core::ffi::c_char,
-    #[doc = " device memory that the kernels between GPUs may take on each\n   rank, see PEERS; 0: 16 MiB, with less of which there are none\n   for large calls; TRIB_NO_PEERS: NCCL serves all calls.\n   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there"]
+    #[doc = " device memory that the kernels between GPUs may take on each\n   rank, see PEERS; 0: 40 MiB, with less of which there are none\n   for large calls; TRIB_NO_PEERS: NCCL serves all calls.\n   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there"]
     pub peer_bytes: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1183,7 +1183,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what\n  devices map at once, 2 MiB; between processes a communicator's first allocation takes 8 MiB more on each\n  device. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why."]
+    #[doc = " `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what\n  devices map at once, 2 MiB; between processes a communicator's first allocation takes 32 MiB more on each\n  device. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why."]
     pub fn trib_symmetric_alloc(
         out: *mut *mut ::core::ffi::c_void,
         comm: *mut trib_comm,
@@ -1339,7 +1339,7 @@ extern "C" {
     pub fn trib_sparse_reset(sparse: *mut trib_sparse, stream: trib_stream) -> trib_status;
     #[doc = " Destroy the state. Waits for queued calls, at most as long as trib_comm_destroy; then returns\n  TRIB_ERR_TIMEOUT: the state is gone all the same, and its memory is freed once those calls have\n  run, but for a packet that other ranks read (trib_sparse_create). Synchronize with replays of its graphs\n  before. NULL is allowed."]
     pub fn trib_sparse_destroy(sparse: *mut trib_sparse) -> trib_status;
-    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see\n  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each.\n\n  Where 2 to 4 GPUs of one host, over NVLink, have a process each, and some bucket is as large as calls that\n  the kernels of PEERS serve in symmetric memory, all buckets lie in such memory, and those do not reach NCCL.\n  (Not with options.sparse, nor in place.) trib_memory counts it among peer_bytes, rounded up to 2 MiB, and the\n  first such memory of a communicator takes 8 MiB more; it stays for later reducers and sparse states until the\n  communicator is destroyed. If a rank cannot map it, no rank gets a reducer."]
+    #[doc = " Register `n` gradients of f16, bf16, f32 or f64, of any count, disjoint. All ranks call it;\n  blocking. They compare counts, types and options: if one differs, all return TRIB_ERR_MISMATCH.\n  If one rank's arguments are invalid it gets that error, and every other rank gets\n  TRIB_ERR_MISMATCH; if one rank lacks memory, no rank gets a reducer. If a rank does not call it\n  within the communicator's timeout_ms: TRIB_ERR_TIMEOUT, and the communicator is no longer usable.\n  The call reads `gradients` before it returns; the memory of the gradients must stay where it is,\n  and `comm` must outlive the reducer. `options` may be NULL. All memory is allocated here: buckets\n  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see\n  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each.\n\n  Where 2 to 4 GPUs of one host, over NVLink, have a process each, and some bucket is as large as calls that\n  the kernels of PEERS serve in symmetric memory, all buckets lie in such memory, and those do not reach NCCL.\n  (Not with options.sparse, nor in place.) trib_memory counts it among peer_bytes, rounded up to 2 MiB, and the\n  first such memory of a communicator takes 32 MiB more; it stays for later reducers and sparse states until the\n  communicator is destroyed. If a rank cannot map it, no rank gets a reducer."]
     pub fn trib_reducer_create(
         out: *mut *mut trib_reducer,
         comm: *mut trib_comm,

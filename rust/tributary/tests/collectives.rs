@@ -396,7 +396,7 @@ fn the_unsafe_forms() {
 }
 
 /// What the header says of a call of two ranks, 7 elements and no symmetric memory. How far the ranks reach
-/// each other shows in the memory that they have for it: pull has 8 of 16 MiB.
+/// each other shows in the memory that they have for it: pull has 32 of 40 MiB.
 fn refused(comm: &mut Communicator, variant: Variant) -> Option<ErrorKind> {
     let peer = comm.memory().unwrap().peer.bytes;
     let served = match variant {
@@ -404,7 +404,7 @@ fn refused(comm: &mut Communicator, variant: Variant) -> Option<ErrorKind> {
         Variant::Symmetric => return Some(ErrorKind::InvalidBuffer), // see symmetric.rs
         Variant::Nccl => !on_host(),
         Variant::Push => !on_host() && peer > 0,
-        Variant::OneShot | Variant::TwoShot => !on_host() && peer >= 14 << 20,
+        Variant::OneShot | Variant::TwoShot => !on_host() && peer >= 32 << 20,
         Variant::Window => false, // the communicator has none
         other => panic!("{other} is new"),
     };

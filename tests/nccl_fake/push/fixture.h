@@ -16,7 +16,8 @@ enum {
     PUSH_PLENTY_MS = 20000,
     PUSH_LATE_MS = 150,
     PUSH_N = 40,
-    PUSH_ROOM = (16 << 20) - 1 /* `peer_bytes`: twice as much as push has beside pull, and too little for both */
+    PUSH_ROOM = (16 << 20) -
+        1 /* `peer_bytes`: twice as much as push has beside pull, and too little for both */
 };
 
 struct push_ranks {

@@ -27,6 +27,12 @@ static bool has_pull(const struct limits *limits)
            limits->nvlink;
 }
 
+/* Bytes from which on pull is ahead of NCCL. */
+static size_t pulls_above(const struct limits *limits)
+{
+    return (size_t)(limits->size == 2 ? 1024 : 512) * KIB;
+}
+
 static void wait_all(const struct push_ranks *ranks)
 {
     for (int rank = 0; rank < ranks->size; rank++)
@@ -53,7 +59,8 @@ static void check_limit(struct push_ranks *ranks, trib_group *group, const struc
 {
     const size_t element = trib_dtype_size(dtype) * (tri_push_is_wide(dtype) ? 2 : 1);
     const size_t one_shot = limits->one_shot / element, most = limits->bytes / element;
-    const bool pulls = has_pull(limits);
+    const bool pulls =
+        has_pull(limits) && (most + 1) * trib_dtype_size(dtype) > pulls_above(limits);
     (void)large_counts(ranks, -1, -1, -1, -1);
     check_pushed(ranks, group, one_shot, dtype, TRI_PUSH_ALLREDUCE);
     if (most > one_shot) {

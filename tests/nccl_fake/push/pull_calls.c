@@ -187,10 +187,10 @@ static void steps(void)
 void pull_calls(void)
 {
     sizes();
-    most(2, (size_t)256 * MIB, TRIB_F64);
-    most(3, (size_t)64 * MIB, TRIB_F64);
-    most(4, (size_t)16 * MIB, TRIB_F64);
-    most(4, (size_t)16 * MIB, TRIB_F16);
+    most(2, (size_t)1024 * MIB, TRIB_F64);
+    most(3, (size_t)256 * MIB, TRIB_F64);
+    most(4, (size_t)64 * MIB, TRIB_F64);
+    most(4, (size_t)64 * MIB, TRIB_F16);
     others();
     batches();
     steps();

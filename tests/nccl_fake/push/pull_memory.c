@@ -36,8 +36,8 @@ static trib_status sum(struct push_ranks *ranks, int rank, const float *send, fl
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     options.variant = one_shot ? TRIB_VARIANT_ONE_SHOT : TRIB_VARIANT_AUTO;
     options.flags = flags;
-    return trib_allreduce_with(ranks->comms[rank], send, recv, LARGE_N, TRIB_F32, TRIB_SUM, &options,
-                               ranks->streams[rank]);
+    return trib_allreduce_with(ranks->comms[rank], send, recv, LARGE_N, TRIB_F32, TRIB_SUM,
+                               &options, ranks->streams[rank]);
 }
 
 static void check_memory(struct push_ranks *ranks, const struct made_call *c)

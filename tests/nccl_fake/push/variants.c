@@ -131,7 +131,7 @@ static void without_memory(void)
         push_begin(i == 0 ? "variants without pull" : "variants without peers");
         if (large_open(&ranks, RANKS, rooms[i])) {
             refused(&ranks, (struct asked){.variant = TRIB_VARIANT_TWO_SHOT, .count = LARGE_N},
-                    "16 MiB");
+                    "40 MiB");
             if (i == 1)
                 refused(&ranks, (struct asked){.variant = TRIB_VARIANT_PUSH, .count = FEW},
                         "reach each other");
