@@ -412,7 +412,7 @@ if [ $bench = 1 ]; then
         --collective allgather,reduce_scatter,broadcast,barrier --json "$out/sweep_others.json"
     figure 90 overhead $build/benches/trib_overhead nccl
     [ "$gpus" -lt 2 ] || figure 90 push $build/benches/trib_push
-    [ "$gpus" -lt 2 ] || figure 180 pull $build/benches/trib_pull
+    [ "$gpus" -lt 2 ] || figure 180 pull $build/benches/trib_pull 20 64
     figure 60 lists $build/benches/trib_lists nccl "$gpus" 60
     figure 60 lists_2000 $build/benches/trib_lists nccl "$gpus" 200 2000x1000in2M
     figure 60 reducer $build/benches/trib_reducer nccl "$gpus" 60

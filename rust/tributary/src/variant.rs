@@ -21,7 +21,7 @@ pub enum Variant {
     Push,
     /// Each rank reads the parts of all where they lie; an allreduce not in place.
     OneShot,
-    /// Each rank reads its share of all parts, and writes it to all results: allreduces.
+    /// Each rank reduces its share, whose parts the others store with it, to all results: allreduces.
     TwoShot,
     /// As `Auto`, of [`Symmetric`](crate::Symmetric) memory, which all ranks pass.
     Symmetric,

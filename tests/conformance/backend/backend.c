@@ -50,7 +50,7 @@ static void look_at_reach(struct suite *suite)
     trib_memory memory = TRIB_MEMORY_INIT;
     CHECK_OK(trib_comm_memory(&memory, suite->team.comms[0]));
     suite->reach = memory.peer_bytes == 0                   ? BACKEND_REACHES_NONE
-                   : memory.peer_bytes < (uint64_t)14 << 20 ? BACKEND_REACHES_SMALL
+                   : memory.peer_bytes < (uint64_t)32 << 20 ? BACKEND_REACHES_SMALL
                                                             : BACKEND_REACHES_ALL;
 }
 
