@@ -100,7 +100,8 @@
  *
  *    GPUs                 allreduce, in one process   a process each   reduce_scatter, to each rank
  *    2, over NVLink       1 MiB                       2 MiB            as an allreduce
- *    3 or 4, over NVLink  1 MiB (3: 16 bytes less)    2 MiB (32 less)  512 KiB
+ *    3, over NVLink       1 MiB (16 bytes less)       5 MiB (32 less)  512 KiB
+ *    4, over NVLink       1 MiB                       4 MiB            512 KiB
  *    5 to 8, over NVLink  512 KiB                     512 KiB          256 KiB, to all ranks together
  *    over PCI Express     64 KiB                      64 KiB           64 KiB, as above
  *
@@ -131,11 +132,11 @@
  *  others access, of an allreduce `recv` (in one shot `send`), else `send`, is to be of cudaMalloc, of a pool that all these GPUs
  *  have access to, or of cuMemMap, if all of them may read and write each mapping on which it lies
  *  (cuMemSetAccess). Any other, on any rank, sends the call through memory of the library instead: of an
- *  allreduce with 2 GPUs still ahead of NCCL, with more up to 12 % behind from 16 MiB on, and of the other kinds
+ *  allreduce with 2 GPUs still ahead of NCCL, with more up to 12 % behind from 32 MiB on, and of the other kinds
  *  far behind from some MiB on (trib_counters.staged_calls counts them, and TRIB_CALL_UNSTAGED refuses
  *  them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a
  *  process each, these kernels serve such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of
- *  reducers. At most two communicators on a GPU have this, and others have half the room for small calls all the same. When a rank's call has
+ *  reducers. At most two communicators on a GPU have this, and others have the same room for small calls. When a rank's call has
  *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
  *  has begun to is done.
  *
@@ -1027,7 +1028,7 @@ TRIB_API trib_status trib_allreduce(trib_comm *comm, const void *send, void *rec
 enum {
     /** Use `factor`. */
     TRIB_CALL_FACTOR = 1u << 0,
-    /** Refuse a buffer of this rank's that would go through memory of the library (PEERS). */
+    /** Refuse a buffer of this rank that peers access and cannot reach (PEERS). */
     TRIB_CALL_UNSTAGED = 1u << 1
 };
 

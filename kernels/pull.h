@@ -59,10 +59,12 @@
  *   Giving up. A block that is not to wait any longer sets LEFT in its post at each peer, by an atomic or,
  *   which tells whether its twin there had set TAKEN before. If not, the twin never will, for it swaps only
  *   what has no LEFT. If so, the block waits until the twin has come to the barrier behind this one (at the
- *   last barrier, to this one), or has left as well: the twin waits for nobody in between, and accesses nothing
- *   of us afterwards (but scratch). For it passes the barrier behind this one only if we come there. So
- *   when a call has ended, in whichever way, no peer reads its send or writes its recv. (A twin whose device
- *   is lost comes to no barrier: a second is the longest that anybody waits here.)
+ *   last barrier, to this one), or has left as well: it accesses nothing of us afterwards (but scratch), for it
+ *   passes the barrier behind this one only if we come there. So when a call has ended, in whichever way, no
+ *   peer reads its send or writes its recv. All peers are told before any is waited for. (A twin whose device
+ *   is lost comes to no barrier, so a GPU waits here for a second at most. That is too short for a twin
+ *   that itself waits, at this barrier, for a third rank which is late by more, and has not been told to give
+ *   up: in one process there is no such twin, for all have one flag; of processes each is told by the others.)
  *   Who leaves because a twin has ends only when its own flag is set as well, or its patience is over: in
  *   another process that may be later, and a call that ends without that has a result.
  *   A rank of which a block has left begins no other call: `over` is set before. Or a twin that is late
@@ -160,10 +162,10 @@ struct tri_pull {
      * ranks are in processes of their own; then n is 1. */
     ptrdiff_t send_shift[TRI_PULL_RANKS], recv_shift[TRI_PULL_RANKS];
     struct tri_pull_control *control[TRI_PULL_RANKS]; /* of each rank */
-    void
-        *scratch[TRI_PULL_RANKS]; /* of each rank, aligned to 16; no need of it if all are mapped */
-    size_t scratch_bytes;         /* of one rank: at least tri_pull_scratch_least */
-    int size;                     /* ranks: 2 to TRI_PULL_RANKS */
+    void *scratch
+        [TRI_PULL_RANKS]; /* of each rank, aligned to 16; no need of it in one shot if all are mapped */
+    size_t scratch_bytes; /* of one rank: at least tri_pull_scratch_least */
+    int size;             /* ranks: 2 to TRI_PULL_RANKS */
     int blocks; /* of a rank, at most, or twice as many of half the size; 0: as many as are best */
     enum tri_pull_kind kind;
     int root;     /* of a broadcast */
@@ -232,8 +234,8 @@ TRI_PULL_ANYWHERE size_t tri_pull_share(size_t n, size_t of)
     return (n + of - 1) / of;
 }
 
-/* Units of a piece if there are `units`, and `blocks` blocks whose slots have room for `room`: every block makes as
- * few rounds as there must be, and none of them is a short one. */
+/* Units of a piece if there are `units`, and `blocks` blocks whose slots have room for `room`: in as few
+ * rounds as there must be, and all but the last piece are alike. */
 TRI_PULL_ANYWHERE size_t tri_pull_evenly(size_t units, size_t blocks, size_t room)
 {
     return tri_pull_share(units, blocks * tri_pull_share(units, blocks * room));

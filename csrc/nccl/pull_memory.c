@@ -18,7 +18,8 @@ enum {
 /* ------------------------------------------------------------------------------- room on devices */
 
 /* Communicators with pull on a device. All blocks of a call are on their devices at once, so those of
- * COMMUNICATORS, each with a call that runs and one that was captured, must fit. Held for a moment,
+ * COMMUNICATORS, each with a call that runs and one that was captured, must fit: of two shots twice as many, of
+ * half the size. Held for a moment,
  * and nothing is called under it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int32_t claims[TRI_NCCL_MAX_DEVICES];

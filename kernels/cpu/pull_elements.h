@@ -9,8 +9,6 @@ int tri_pull_worker_peer(const struct tri_pull_worker *w, int distance);
 
 /* Bytes of the unit that is next. */
 size_t tri_pull_unit_bytes(const struct tri_pull_worker *w);
-/* Does this rank's send count? */
-bool tri_pull_sends(const struct tri_pull_worker *w);
 /* Of a copy: ranks whose parts are copied. */
 int tri_pull_sources(const struct tri_pull_worker *w);
 /* Ranks to which a result goes. */

@@ -101,7 +101,8 @@ struct Holding<2> {
 template <int Ranks>
 using Held = typename Holding<Ranks>::Type;
 
-// A result to all goals: each rank begins with itself, so that they do not store to the same one at once.
+// A result to all goals. Of more than two each rank begins with itself, so that they do not store to the same one at
+// once.
 template <typename Part, int Ranks>
 __device__ inline void store_result(const Work &work, const Held<Ranks> &places, int size,
                                     uint64_t at, const Part &result)

@@ -176,7 +176,7 @@ enum {
     GRADIENTS = 3,
     GRADIENT = LARGE / 2,
     REDUCER_STEPS = 4,
-    PULL_BYTES = 8 << 20,
+    PULL_BYTES = 32 << 20,
     MOST_OVER_NVLINK = 4
 };
 

@@ -357,7 +357,7 @@ const _: () = {
 };
 #[doc = " Use `factor`."]
 pub const TRIB_CALL_FACTOR: u32 = 1;
-#[doc = " Refuse a buffer of this rank's that would go through memory of the library (PEERS)."]
+#[doc = " Refuse a buffer of this rank that peers access and cannot reach (PEERS)."]
 pub const TRIB_CALL_UNSTAGED: u32 = 2;
 #[doc = " Which code serves a call (PEERS). All ranks pass the same."]
 #[repr(transparent)]

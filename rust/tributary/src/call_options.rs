@@ -71,8 +71,8 @@ impl<'a, B: ?Sized> CallOptions<'a, B> {
         CallOptions { variant, ..self }
     }
 
-    /// Refuses a buffer of this rank's that would go through memory of the library, for the devices of
-    /// other ranks cannot access it (the header's PEERS; [`Counters::staged_calls`](crate::Counters)
+    /// Refuses a buffer of this rank's that other ranks access and whose devices cannot, so that all of it
+    /// would go through memory of the library (the header's PEERS; [`Counters::staged_calls`](crate::Counters)
     /// counts such calls): [`ErrorKind::InvalidBuffer`](crate::ErrorKind::InvalidBuffer), on its rank
     /// alone. In a batch and for a list that is [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
     pub fn unstaged(self, unstaged: bool) -> Self {

@@ -44,7 +44,7 @@ bool backend_dtype(const struct suite *suite, trib_dtype dtype)
            dtype == TRIB_I8;
 }
 
-/* By the memory that the library has for it: pull's is 8 MiB of 16, and the rest is push's. */
+/* By the memory that the library has for it: pull's is 32 MiB of 40, and the rest is push's. */
 static void look_at_reach(struct suite *suite)
 {
     trib_memory memory = TRIB_MEMORY_INIT;

@@ -236,7 +236,7 @@ static void room_on_each(int apart)
     push_end();
 }
 
-/* Whoever debugs reads how much memory it is, pull's 8 MiB included. */
+/* Whoever debugs reads how much memory it is, pull's 32 MiB included. */
 static void told(void)
 {
     struct push_ranks ranks;
