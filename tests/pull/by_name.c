@@ -71,14 +71,19 @@ static void close_memory(struct memory *m, int size)
     free(m->image);
 }
 
+/* Of pinned memory it is the buffer into which peers reach: in one shot send, else recv. */
 static float *send_of(const struct named *n, int rank)
 {
-    return n->pinned && rank == 0 ? n->memory->pinned : n->memory->send[rank];
+    const bool reached = n->in_place || n->variant == TRIB_VARIANT_ONE_SHOT;
+    return n->pinned && rank == 0 && reached ? n->memory->pinned : n->memory->send[rank];
 }
 
 static float *recv_of(const struct named *n, int rank)
 {
-    return n->in_place ? send_of(n, rank) : n->memory->recv[rank];
+    const bool reached = n->variant != TRIB_VARIANT_ONE_SHOT;
+    if (n->in_place)
+        return send_of(n, rank);
+    return n->pinned && rank == 0 && reached ? n->memory->pinned : n->memory->recv[rank];
 }
 
 /* No number in recv, and behind what either has. */
