@@ -22,7 +22,7 @@ inline uint64_t units_of(const tri_pull &call)
 inline uint32_t blocks_of(const tri_pull &call, uint32_t threads)
 {
     const uint32_t parts = kPullThreads / threads;
-    const uint64_t wanted = (units_of(call) + threads - 1) / threads;
+    const uint64_t wanted = tri_pull_share(units_of(call), threads);
     const uint32_t fit = blocks_at_once(kPullAtOnce * parts) / static_cast<uint32_t>(call.n);
     constexpr uint32_t kMost = TRI_PULL_BLOCKS;
     uint32_t most = parts * (call.blocks > 0 ? static_cast<uint32_t>(call.blocks) : kPullBlocks);

@@ -18,7 +18,7 @@ struct Shots {
     uint64_t begin, end;        // the elements
     uint64_t share;             // elements of a rank: the last ranks' may lie behind the end
     uint64_t piece;             // elements of a piece
-    bool staged, aligned;
+    bool staged;
 };
 
 // Elements [begin, end) of a piece, and the one with which its slot begins.
@@ -79,11 +79,11 @@ __device__ inline void plan_shots(const PullJob &job, const Twin &twin, Shots &s
 {
     const int self = twin.self.rank;
     shots.staged = is_staged(job, shots.work[0].send);
-    shots.aligned = !shots.staged && all_alike(shots, job.size);
-    const uint32_t shift = shots.aligned ? shift_of(twin.self.send) : 0;
+    bool aligned = !shots.staged && all_alike(shots, job.size);
+    const uint32_t shift = aligned ? shift_of(twin.self.send) : 0;
     if (shots.staged) {
         shots.recv[self] = static_cast<char *>(twin.self.recv);
-        shots.aligned = shift_of(twin.self.send) == 0 && shift_of(twin.self.recv) == 0;
+        aligned = shift_of(twin.self.send) == 0 && shift_of(twin.self.recv) == 0;
     }
     shots.send = static_cast<const char *>(twin.self.send) - shift;
     for (int r = 0; r < job.size; r++)
@@ -96,7 +96,7 @@ __device__ inline void plan_shots(const PullJob &job, const Twin &twin, Shots &s
         work.step = blockDim.x;
         work.rank = self;
         work.goals = job.size;
-        work.aligned = shots.aligned;
+        work.aligned = aligned;
     }
 }
 

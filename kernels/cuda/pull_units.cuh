@@ -74,57 +74,10 @@ __device__ inline void store_part(char *to, const Part &part)
     }
 }
 
-// Where ranks have their parts, and where results go. Of two ranks that fits in the registers; of more it stays where
-// it is.
-template <int Ranks>
-struct Places {
-    const char *send[Ranks];
-    char *recv[Ranks];
-
-    __device__ explicit Places(const Work &work)
-    {
-#pragma unroll
-        for (int r = 0; r < Ranks; r++) {
-            send[r] = work.send[r];
-            recv[r] = work.recv[r];
-        }
-    }
-};
-template <int Ranks>
-struct Holding {
-    using Type = const Work &;
-};
-template <>
-struct Holding<2> {
-    using Type = const Places<2>;
-};
-template <int Ranks>
-using Held = typename Holding<Ranks>::Type;
-
-// A result to all goals. Of more than two each rank begins with itself, so that they do not store to the same one at
-// once.
-template <typename Part, int Ranks>
-__device__ inline void store_result(const Work &work, const Held<Ranks> &places, int size,
-                                    uint64_t at, const Part &result)
-{
-    if constexpr (Ranks == 2) {
-        if (work.goals > 1 || work.rank == 0)
-            store_part(places.recv[0] + at, result);
-        if (work.goals > 1 || work.rank == 1)
-            store_part(places.recv[1] + at, result);
-    } else {
-#pragma unroll 1
-        for (int rank = work.rank, left = work.goals; left > 0; left--) {
-            store_part(places.recv[rank] + at, result);
-            rank = rank + 1 < size ? rank + 1 : 0;
-        }
-    }
-}
-
 // The parts at the offsets at, at + step, ... as far as they lie before `end`; all in bytes.
 template <typename Part, int Ranks>
-__device__ inline void fold_bunch(const Work &work, const Held<Ranks> &places, int size, trib_op op,
-                                  uint64_t at, uint64_t end, uint32_t step)
+__device__ inline void fold_bunch(const Work &work, int size, trib_op op, uint64_t at, uint64_t end,
+                                  uint32_t step)
 {
     constexpr int kParts = kPullLoads / Ranks;
     Part parts[kParts][Ranks];
@@ -133,12 +86,17 @@ __device__ inline void fold_bunch(const Work &work, const Held<Ranks> &places, i
 #pragma unroll
         for (int r = 0; r < Ranks; r++)
             parts[i][r] =
-                load_part_if<Part>(r < size && at + i * step < end, places.send[r] + at + i * step);
+                load_part_if<Part>(r < size && at + i * step < end, work.send[r] + at + i * step);
 #pragma unroll
     for (int i = 0; i < kParts; i++) {
         if (at + i * step >= end)
             return;
-        store_result<Part, Ranks>(work, places, size, at + i * step, reduce(parts[i], size, op));
+        const Part result = reduce(parts[i], size, op);
+#pragma unroll 1
+        for (int rank = work.rank, left = work.goals; left > 0; left--) {
+            store_part(work.recv[rank] + at + i * step, result);
+            rank = rank + 1 < size ? rank + 1 : 0;
+        }
     }
 }
 
@@ -148,11 +106,10 @@ __device__ inline void fold_parts(const Work &work, int size, trib_op op, uint64
                                   uint64_t end)
 {
     const uint32_t step = work.step * static_cast<uint32_t>(sizeof(Part));
-    Held<Ranks> places(work);
     begin = begin * sizeof(T) + (work.first + threadIdx.x) * sizeof(Part);
     end *= sizeof(T);
     for (; begin < end; begin += uint64_t{step} * (kPullLoads / Ranks))
-        fold_bunch<Part, Ranks>(work, places, size, op, begin, end, step);
+        fold_bunch<Part, Ranks>(work, size, op, begin, end, step);
 }
 
 // All of the work: whole units, if they are aligned, and single elements before and behind them.
