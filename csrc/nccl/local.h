@@ -54,8 +54,8 @@ struct tri_transport {
     /* push.c: serves small calls; the same for all local ranks. NULL: NCCL serves all. Written
      * before the owner has the rank. */
     const struct tri_nccl_push *push;
-    void *
-        word; /* push's: for barriers; NULL without it. A copy: an aborter may free `push` when it is asked for */
+    /* push's: for barriers; NULL without it. A copy: an aborter may free `push` when it is asked for. */
+    void *word;
     struct tri_nccl_push *sharing;   /* push_share.c: not yet used; only its owner has it */
     struct tri_symmetric *symmetric; /* symmetric.c; its owner's, then the last reference's */
     bool keeps;                      /* that, for ever; likewise */

@@ -85,11 +85,11 @@ static bool sends(const struct tri_call *call, int32_t rank)
 
 trib_status tri_nccl_pull_launch(const struct tri_nccl_pull *pull, int32_t rank,
                                  enum tri_nccl_lane lane, const struct tri_call *call,
-                                 const struct tri_nccl_pull_buffers *buffers, uint32_t *abort_flag,
+                                 const struct tri_nccl_pull_reached *reached, uint32_t *abort_flag,
                                  uint64_t patience_ns)
 {
     const struct tri_pull_rank here = {sends(call, rank) ? call->send : call->recv, call->recv,
-                                       buffers->unmapped == NULL, rank};
+                                       reached->unmapped == NULL, rank};
     const size_t lane_bytes =
         (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * TRI_NCCL_PULL_CONTROL) / TRI_NCCL_LANES;
     struct tri_pull job = job_of(pull, call);
@@ -97,8 +97,7 @@ trib_status tri_nccl_pull_launch(const struct tri_nccl_pull *pull, int32_t rank,
     job.scratch_bytes = lane_bytes;
     job.abort_flag = abort_flag;
     job.patience_ns = patience_ns;
-    set_shifts(job.send_shift, buffers->send);
-    set_shifts(job.recv_shift, buffers->recv);
+    set_shifts(tri_pull_is_two_shot(&job) ? job.recv_shift : job.send_shift, reached->memory);
     for (int32_t i = 0; i < pull->size; i++) {
         char *memory =
             (char *)(uintptr_t)pull->memory[i].address; /* NOLINT: as the driver has it */
@@ -119,27 +118,25 @@ static bool is_mapped(const struct tri_nccl_pull *pull, const struct tri_symmetr
 }
 
 /* Of two shots peers write recv, of other calls they read send. */
-static struct tri_nccl_pull_buffers buffers_of(const struct tri_nccl_pull *pull,
+static struct tri_nccl_pull_reached reached_of(const struct tri_nccl_pull *pull,
                                                const struct tri_call *call)
 {
-    struct tri_symmetric *const list = call->transport->symmetric;
     const struct tri_pull job = job_of(pull, call);
     const bool writes = tri_pull_is_two_shot(&job);
     const void *const data = writes ? call->recv : call->send;
     const size_t bytes = tri_pull_sent(&job) * trib_dtype_size(job.dtype);
-    struct tri_nccl_pull_buffers found = {.unmapped = NULL};
+    struct tri_nccl_pull_reached found = {.unmapped = NULL};
     if (!sends(call, call->transport->rank))
         return found;
-    const struct tri_symmetric *const memory = tri_symmetric_find(list, data, bytes);
-    *(writes ? &found.recv : &found.send) = memory;
-    if (!is_mapped(pull, memory, data, bytes))
+    found.memory = tri_symmetric_find(call->transport->symmetric, data, bytes);
+    if (!is_mapped(pull, found.memory, data, bytes))
         found.unmapped = writes ? "recv" : "send";
     return found;
 }
 
 const char *tri_nccl_pull_stages(const struct tri_call *call)
 {
-    return buffers_of(call->transport->push->pull, call).unmapped;
+    return reached_of(call->transport->push->pull, call).unmapped;
 }
 
 /* Without patience, as push. */
@@ -149,9 +146,9 @@ trib_status tri_nccl_pull_call(const struct tri_call *call)
     const enum tri_nccl_lane lane =
         transport->order.begun.capture == 0 ? TRI_NCCL_RUNS : TRI_NCCL_CAPTURED;
     const struct tri_nccl_pull *pull = transport->push->pull;
-    const struct tri_nccl_pull_buffers buffers = buffers_of(pull, call);
-    transport->staged += buffers.unmapped != NULL;
-    if (tri_nccl_pull_launch(pull, transport->rank, lane, call, &buffers,
+    const struct tri_nccl_pull_reached reached = reached_of(pull, call);
+    transport->staged += reached.unmapped != NULL;
+    if (tri_nccl_pull_launch(pull, transport->rank, lane, call, &reached,
                              transport->local->abort_flag, 0) == TRIB_OK)
         return TRIB_OK;
     return tri_nccl_cuda_fail(cudaErrorLaunchFailure, tri_nccl_kind_name(call->kind),

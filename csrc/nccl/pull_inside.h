@@ -26,18 +26,18 @@ struct tri_nccl_pull {
     bool claimed;
 };
 
-/* The buffers of a call, to all ranks. */
-struct tri_nccl_pull_buffers {
-    const char *unmapped; /* "send" or "recv"; NULL: neither */
+/* The buffer of a call that peers access. */
+struct tri_nccl_pull_reached {
+    const char *unmapped; /* "send" or "recv", if not all ranks map it; else NULL */
     /* Symmetric memory of this rank; NULL: another kind, which has one address on all devices. */
-    const struct tri_symmetric *send, *recv;
+    const struct tri_symmetric *memory;
 };
 
 /* Queue the call of `rank`, in the memory of that lane. Its device is current. The only failure is a launch that
  * was refused. */
 trib_status tri_nccl_pull_launch(const struct tri_nccl_pull *pull, int32_t rank,
                                  enum tri_nccl_lane lane, const struct tri_call *call,
-                                 const struct tri_nccl_pull_buffers *buffers, uint32_t *abort_flag,
+                                 const struct tri_nccl_pull_reached *reached, uint32_t *abort_flag,
                                  uint64_t patience_ns);
 
 #endif

@@ -19,8 +19,7 @@ enum {
 
 /* Communicators with pull on a device. All blocks of a call are on their devices at once, so those of
  * COMMUNICATORS, each with a call that runs and one that was captured, must fit: of two shots twice as many, of
- * half the size. Held for a moment,
- * and nothing is called under it. */
+ * half the size. Held for a moment, and nothing is called under it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int32_t claims[TRI_NCCL_MAX_DEVICES];
 
@@ -103,10 +102,10 @@ static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_rank
     return true;
 }
 
-/* What is tried: calls with such buffers. */
+/* What is tried: calls with such a buffer. */
 struct trial {
     const struct tri_nccl_pull *pull;
-    struct tri_nccl_pull_buffers buffers;
+    struct tri_nccl_pull_reached reached;
 };
 
 static trib_status try_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
@@ -114,7 +113,7 @@ static trib_status try_launch(const void *of, int32_t rank, enum tri_nccl_lane l
                               uint64_t patience_ns)
 {
     const struct trial *trial = of;
-    return tri_nccl_pull_launch(trial->pull, rank, lane, call, &trial->buffers, abort_flag,
+    return tri_nccl_pull_launch(trial->pull, rank, lane, call, &trial->reached, abort_flag,
                                 patience_ns);
 }
 
@@ -125,7 +124,8 @@ static trib_status try_symmetric(const void *of, int32_t rank, enum tri_nccl_lan
                                  uint64_t patience_ns)
 {
     const struct trial *trial = of;
-    char *const control = trial->buffers.send->of[rank].here + (size_t)lane * TRI_NCCL_PULL_CONTROL;
+    char *const control =
+        trial->reached.memory->of[rank].here + (size_t)lane * TRI_NCCL_PULL_CONTROL;
     struct tri_nccl_pull_tried *tried =
         (struct tri_nccl_pull_tried *)(void *)(control + sizeof(struct tri_pull_control));
     struct tri_call there = *call;
@@ -146,8 +146,8 @@ static const char *try_both(const struct tri_nccl_pull *pull, const struct tri_n
                             const struct tri_symmetric *memory,
                             const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
 {
-    const struct trial mapped = {pull, {.send = memory, .recv = memory}};
-    const struct trial staged = {pull, {.unmapped = "send"}};
+    const struct trial mapped = {pull, {.memory = memory}};
+    const struct trial staged = {pull, {.unmapped = "recv"}};
     const char *why = tri_nccl_push_try(push, ranks, memory == NULL ? try_launch : try_symmetric,
                                         &mapped, abort_flag);
     return why != NULL ? why : tri_nccl_push_try(push, ranks, try_launch, &staged, abort_flag);
