@@ -53,6 +53,16 @@ bool check_left_out(void)
     return left_out;
 }
 
+enum check_part check_part(const char *name)
+{
+    const char *only = getenv("TRIB_TEST_PART");
+    if (only == NULL)
+        return CHECK_PART_USUAL;
+    if (only[0] == '-')
+        return strcmp(only + 1, name) == 0 ? CHECK_PART_LEFT_OUT : CHECK_PART_USUAL;
+    return strcmp(only, name) == 0 ? CHECK_PART_NAMED : CHECK_PART_LEFT_OUT;
+}
+
 void check_end(void)
 {
     if (left_out) {

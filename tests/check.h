@@ -26,6 +26,9 @@ int check_failures(void);
 bool check_slice(const char *text);
 /* The case that has begun is of another slice. */
 bool check_left_out(void);
+/* TRIB_TEST_PART in the environment: NAME, for this part of a suite alone, or -NAME, for the others. */
+enum check_part { CHECK_PART_USUAL, CHECK_PART_NAMED, CHECK_PART_LEFT_OUT };
+enum check_part check_part(const char *name);
 /* Count one case as skipped, and say why. */
 void check_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Print "NAME: N passed, N failed, N skipped", before it "slice I/N: N of N cases" of a slice; the

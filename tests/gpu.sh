@@ -7,7 +7,7 @@
 #                  takes longer than a lent machine's call is run in two
 #   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
 #                  in slices side by side, one for each processor
-#   --racecheck    only that, of the quick suite, and no other test
+#   --racecheck    only that, of the quick suite, and no other test; TRIB_TEST_PART=pull, say, for one part
 #   --scenarios    only the scenarios of aborts on 2 GPUs or more, with their table, and no other test:
 #                  8 minutes; 5 with TRIB_TEST_SCENARIO_RUNS=1
 #   --only NUMBERS only these of them ("7 36"), with --scenarios

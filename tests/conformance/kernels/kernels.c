@@ -272,24 +272,36 @@ bool kernels_slice(int n, char **arguments)
     return false;
 }
 
+static void kernels_lists(struct arena *arena, bool quick)
+{
+    kernels_commit(arena);
+    kernels_plain(arena, quick);
+    kernels_edges(arena, quick);
+    kernels_decision(arena, quick);
+    kernels_weighted(arena, quick);
+    kernels_scale(arena, quick);
+}
+
+static void kernels_reductions(struct arena *arena, bool quick)
+{
+    kernels_reduce(arena, quick);
+    kernels_reduce_scaled(arena, quick);
+}
+
 void kernels_suite(const struct kernels_place *place)
 {
-    const bool quick = getenv("TRIB_TEST_QUICK") != NULL;
+    const struct {
+        const char *name;
+        void (*run)(struct arena *arena, bool quick);
+        bool has; /* the table */
+    } parts[] = {{"lists", kernels_lists, true},
+                 {"push", kernels_push, true},
+                 {"pull", kernels_pull, place->kernels->pull != NULL},
+                 {"reduce", kernels_reductions, place->kernels->reduce != NULL}};
     struct arena arena;
-    if (arena_open(&arena, place, ARENA_BYTES)) {
-        kernels_commit(&arena);
-        kernels_plain(&arena, quick);
-        kernels_edges(&arena, quick);
-        kernels_decision(&arena, quick);
-        kernels_weighted(&arena, quick);
-        kernels_scale(&arena, quick);
-        kernels_push(&arena, quick);
-        if (place->kernels->pull != NULL)
-            kernels_pull(&arena, quick);
-        if (place->kernels->reduce != NULL) {
-            kernels_reduce(&arena, quick);
-            kernels_reduce_scaled(&arena, quick);
-        }
-    }
+    if (arena_open(&arena, place, ARENA_BYTES))
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (parts[i].has && check_part(parts[i].name) != CHECK_PART_LEFT_OUT)
+                parts[i].run(&arena, getenv("TRIB_TEST_QUICK") != NULL);
     arena_close(&arena);
 }

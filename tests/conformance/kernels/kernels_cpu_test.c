@@ -1,5 +1,5 @@
 /* The conformance suite on the cpu table. With --slice I/N, only every N-th case, from the I-th
- * on. */
+ * on. TRIB_TEST_PART=NAME: lists, push, pull, reduce or sparse alone; -NAME: all others. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -322,17 +322,15 @@ static const struct part {
              {"large", sparse_large, SPARSE_WHOLE, 2, 2, false},
              {"aborts", sparse_aborts, SPARSE_LIGHT, 1, 4, false}};
 
-/* TRIB_TEST_PART in the environment: the part of this name alone, or with "-" before it the others. */
+/* A part that is named is made however deep the suite is, and on any number of ranks. */
 static bool wanted(const struct sparse_session *session, const struct part *part)
 {
-    const char *only = getenv("TRIB_TEST_PART");
+    const enum check_part asked = check_part(part->name);
     const int size = session->team.size;
     if (session->team.apart && !part->apart)
         return false;
-    if (only != NULL && only[0] != '-')
-        return strcmp(only, part->name) == 0;
-    if (only != NULL && strcmp(only + 1, part->name) == 0)
-        return false;
+    if (asked != CHECK_PART_USUAL)
+        return asked == CHECK_PART_NAMED;
     return session->depth <= part->depth && size >= part->least && size <= part->most;
 }
 
