@@ -13,14 +13,15 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/kernels.h"
 
 namespace {
 
-constexpr uint32_t kLanes = 32, kWarps = 8;
+constexpr uint32_t kWarps = 8;
 constexpr uint32_t kBlocks = 4;          // of a multiprocessor: at most 64 registers
 constexpr uint32_t kUnit = 16;           // bytes
-constexpr uint32_t kChunk = 4 * kLanes;  // units
+constexpr uint32_t kChunk = 4 * kWarp;   // units
 constexpr uint32_t kMaxUnits = 1u << 31; // units of one launch; longer slices are cut
 
 // One launch: `n` slices, and every unit of the bucket from `base` on, `units` of them. Travels in
@@ -187,8 +188,8 @@ inline trib_status launch_list(List &list, trib_stream stream)
     if (blocks == 0)
         return TRIB_OK;
     return list.decision != nullptr
-               ? launch_next_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream)
-               : launch_kernel<Kernel>(blocks, kLanes * kWarps, arguments, stream);
+               ? launch_next_kernel<Kernel>(blocks, kWarp * kWarps, arguments, stream)
+               : launch_kernel<Kernel>(blocks, kWarp * kWarps, arguments, stream);
 }
 
 template <auto Kernel, uint32_t Capacity>

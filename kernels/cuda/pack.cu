@@ -2,110 +2,11 @@
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/pack.cuh"
 
 namespace {
 
-// ------------------------------------------------------------------------------------------- parts
-
-// Elements of a bucket of Dst from tensors of Src: op(out, in) makes one, op.wide(in) a unit of
-// them, op.padding(index) what no tensor has. No tensor is read unless op.reads().
-
-// Units `row` to row + Rows - 1 of the lane, those that are `mine`, element by element: the last units
-// of tensors, padding, and tensors at odd addresses.
-template <uint32_t Rows, typename Src, typename Dst, typename List, typename Op>
-__device__ inline void pack_elements(const List &job, uint32_t begin, uint32_t row,
-                                     const Part (&part)[kRows], const bool (&mine)[kRows],
-                                     const Op &op)
-{
-    constexpr uint32_t kPerUnit = kUnit / sizeof(Dst);
-    Src loaded[Rows][kPerUnit];
-#pragma unroll
-    for (uint32_t r = 0; r < Rows; r++)
-#pragma unroll
-        for (uint32_t i = 0; i < kPerUnit; i++)
-            loaded[r][i] =
-                load_value_if<Src>(op.reads() && mine[row + r] && i < part[row + r].count,
-                                   reinterpret_cast<Src *>(part[row + r].data) + i);
-#pragma unroll
-    for (uint32_t r = 0; r < Rows; r++) {
-        const uint32_t unit = unit_of(begin, row + r);
-        const uint64_t index = (job.base + unit) * kPerUnit;
-        Dst *dst = bucket_at<Dst>(job, unit);
-#pragma unroll
-        for (uint32_t i = 0; i < kPerUnit; i++) {
-            Dst out = op.padding(index + i);
-            if (i < part[row + r].count)
-                op(out, loaded[r][i]);
-            if (mine[row + r] && index + i < job.count)
-                dst[i] = out;
-        }
-    }
-}
-
-// The lane's units that are `mine`. Whole ones are on their way while the others are moved,
-// Op::kTogether of those at once, which is as many as there are registers for.
-template <typename Src, typename Dst, typename List, typename Op>
-__device__ inline void pack_parts(const List &job, uint32_t begin, const Part (&part)[kRows],
-                                  const bool (&mine)[kRows], const Op &op)
-{
-    using Wide = typename Op::Wide;
-    constexpr uint32_t kPerUnit = kUnit / sizeof(Dst);
-    constexpr uint32_t kTogether = Op::kTogether;
-    Wide loaded[kRows];
-    bool whole[kRows], rest[kRows];
-#pragma unroll
-    for (uint32_t row = 0; row < kRows; row++) {
-        whole[row] =
-            mine[row] && part[row].count == kPerUnit && aligned(part[row].data, sizeof(Wide));
-        rest[row] = mine[row] && !whole[row];
-        loaded[row] = load_value_if<Wide>(op.reads() && whole[row], part[row].data);
-    }
-#pragma unroll
-    for (uint32_t row = 0; row < kRows; row += kTogether) {
-        bool any = false;
-#pragma unroll
-        for (uint32_t r = row; r < row + kTogether; r++)
-            any = any || rest[r];
-        if (__any_sync(kAll, any))
-            pack_elements<kTogether, Src, Dst>(job, begin, row, part, rest, op);
-    }
-#pragma unroll
-    for (uint32_t row = 0; row < kRows; row++)
-        if (whole[row])
-            *bucket_at<decltype(op.wide(loaded[row]))>(job, unit_of(begin, row)) =
-                op.wide(loaded[row]);
-}
-
-__device__ inline bool always()
-{
-    return true;
-}
-
 // ------------------------------------------------------------------------------------------- plain
-
-template <typename T>
-struct Same {
-    using Wide = uint4;
-    static constexpr uint32_t kTogether = sizeof(T) < kRows ? sizeof(T) : kRows;
-
-    __device__ bool reads() const
-    {
-        return true;
-    }
-    __device__ void operator()(T &out, const T &in) const
-    {
-        out = in;
-    }
-    __device__ uint4 wide(const uint4 &in) const
-    {
-        return in;
-    }
-    __device__ T padding(uint64_t) const
-    {
-        return 0;
-    }
-};
 
 template <typename List>
 struct Pack {
@@ -122,36 +23,26 @@ struct Pack {
 
     __device__ void chunk(const Part &part, uint32_t unit) const
     {
-        copy_chunk(bucket_at<char>(job, unit), part.data, part.data, always);
-    }
-
-    template <typename T>
-    __device__ void parts_of(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
-    {
-        bool mine[kRows];
-#pragma unroll
-        for (uint32_t row = 0; row < kRows; row++)
-            mine[row] = unit_of(begin, row) < end;
-        pack_parts<T, T>(job, begin, part, mine, Same<T>());
+        PackOf<uint8_t, List>{job}.chunk(part, unit);
     }
 
     __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
     {
         switch (job.per_unit) {
         case 16:
-            return parts_of<uint8_t>(part, begin, end);
+            return PackOf<uint8_t, List>{job}.parts(part, begin, end);
         case 8:
-            return parts_of<uint16_t>(part, begin, end);
+            return PackOf<uint16_t, List>{job}.parts(part, begin, end);
         case 4:
-            return parts_of<uint32_t>(part, begin, end);
+            return PackOf<uint32_t, List>{job}.parts(part, begin, end);
         default:
-            return parts_of<uint64_t>(part, begin, end);
+            return PackOf<uint64_t, List>{job}.parts(part, begin, end);
         }
     }
 };
 
 template <typename List>
-__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+__global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
     pack_plain(const __grid_constant__ List job)
 {
     move_chunk(job, blockIdx.x, Pack<List>{job});
@@ -232,7 +123,7 @@ struct PackWeighted {
     __device__ void zero_chunk(uint32_t unit) const
     {
         uint4 *dst = bucket_at<uint4>(job, unit);
-        for (uint32_t i = lane_of(); i < kChunk; i += kLanes)
+        for (uint32_t i = lane_of(); i < kChunk; i += kWarp)
             dst[i] = make_uint4(0, 0, 0, 0);
     }
 
@@ -261,7 +152,7 @@ struct PackWeighted {
             mine[row] = unit_of(begin, row) < end && is_mine(part[row].dtype);
             any = any || mine[row];
         }
-        if (__any_sync(kAll, any))
+        if (__any_sync(kAllLanes, any))
             pack_parts<T, Sum>(job, begin, part, mine, Scale<T, Sum>{weight});
     }
 
@@ -277,7 +168,7 @@ struct PackWeighted {
 };
 
 template <typename Sum, typename List>
-__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+__global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
     pack_weighted(const __grid_constant__ List job)
 {
     const float weight = job.device_weight != nullptr ? *job.device_weight : job.weight;

@@ -14,17 +14,11 @@
 
 namespace {
 
-constexpr uint32_t kAll = ~0u;              // lanes
-constexpr uint32_t kRows = kChunk / kLanes; // units of a lane
-
-__device__ inline uint32_t lane_of()
-{
-    return threadIdx.x % kLanes;
-}
+constexpr uint32_t kRows = kChunk / kWarp; // units of a lane
 
 __device__ inline uint32_t count_lanes(bool which)
 {
-    return static_cast<uint32_t>(__popc(__ballot_sync(kAll, which)));
+    return static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, which)));
 }
 
 // The bucket's `unit`.
@@ -79,8 +73,8 @@ constexpr uint32_t kLook = 8;
 
 __device__ inline uint32_t find_sample(const Kept &kept, uint32_t unit, uint32_t low, uint32_t high)
 {
-    while (high - low >= kLook * kLanes) {
-        const uint32_t step = (high - low) / kLanes + 1;
+    while (high - low >= kLook * kWarp) {
+        const uint32_t step = (high - low) / kWarp + 1;
         const uint32_t place = low + lane_of() * step;
         const uint32_t n = count_lanes(place <= high && kept.sample[place] <= unit);
         if (n == 0) // not even the first one
@@ -91,7 +85,7 @@ __device__ inline uint32_t find_sample(const Kept &kept, uint32_t unit, uint32_t
     uint32_t sample[kLook], n = 0;
 #pragma unroll
     for (uint32_t i = 0; i < kLook; i++) {
-        const uint32_t place = low + i * kLanes + lane_of();
+        const uint32_t place = low + i * kWarp + lane_of();
         sample[i] = load_if(place <= high, kept.sample + place, UINT32_MAX);
     }
 #pragma unroll
@@ -118,7 +112,7 @@ struct Piece {
 
 // The slices from span.base on, one in each lane, and in the lanes that are left the end of the
 // last one. The last lane has only a beginning: where the slice before it ends.
-constexpr uint32_t kWindow = kLanes - 1;
+constexpr uint32_t kWindow = kWarp - 1;
 
 struct Window {
     char *data;
@@ -127,10 +121,10 @@ struct Window {
     __device__ Piece piece(uint32_t lane) const
     {
         const uint64_t from = reinterpret_cast<uintptr_t>(data);
-        const uint32_t bits = __shfl_sync(kAll, tail, static_cast<int>(lane));
-        return {reinterpret_cast<char *>(__shfl_sync(kAll, from, static_cast<int>(lane))),
-                __shfl_sync(kAll, first, static_cast<int>(lane)),
-                __shfl_sync(kAll, first, static_cast<int>(lane + 1)), (bits & 15) + 1,
+        const uint32_t bits = __shfl_sync(kAllLanes, tail, static_cast<int>(lane));
+        return {reinterpret_cast<char *>(__shfl_sync(kAllLanes, from, static_cast<int>(lane))),
+                __shfl_sync(kAllLanes, first, static_cast<int>(lane)),
+                __shfl_sync(kAllLanes, first, static_cast<int>(lane + 1)), (bits & 15) + 1,
                 static_cast<trib_dtype>(bits >> 4)};
     }
 };
@@ -161,7 +155,7 @@ __device__ inline bool is_half(trib_dtype dtype)
 
 __device__ inline uint32_t unit_of(uint32_t begin, uint32_t row)
 {
-    return begin + row * kLanes + lane_of();
+    return begin + row * kWarp + lane_of();
 }
 
 // `unit` as a part of `piece`, whose units have `bytes` bytes in the tensor.
@@ -182,7 +176,7 @@ __device__ inline void find_in_window(Part (&part)[kRows], const Window &window,
     for (uint32_t row = 0; row < kRows; row++)
         place[row] = before;
     for (uint32_t lane = before; lane < upto; lane++) {
-        const uint32_t first = __shfl_sync(kAll, window.first, static_cast<int>(lane));
+        const uint32_t first = __shfl_sync(kAllLanes, window.first, static_cast<int>(lane));
 #pragma unroll
         for (uint32_t row = 0; row < kRows; row++)
             place[row] += first <= unit_of(begin, row) ? 1 : 0;
@@ -206,22 +200,18 @@ __device__ inline void find_parts(Part (&part)[kRows], const List &job, Span spa
         const uint32_t before = count_lanes(window.first <= begin);
         const uint32_t upto = count_lanes(window.first < end);
         find_in_window(part, window, before, upto, begin, end, body);
-        if (upto < kLanes || span.base + kWindow >= span.limit)
+        if (upto < kWarp || span.base + kWindow >= span.limit)
             return;
         span.base += kWindow;
         window = window_at(job, span);
     }
 }
 
-// Move the warp's chunk, one of block `block` of the job: body.chunk(part, unit) if all of it, from
-// `unit` on, lies in one tensor, from part.data on, otherwise body.parts(parts, unit, end).
+// Move units [begin, end), a chunk or less, by a warp: body.chunk(part, begin) if it is a chunk and lies in
+// one tensor, from part.data on, otherwise body.parts(parts, begin, end).
 template <typename List, typename Body>
-__device__ inline void move_chunk(const List &job, uint32_t block, const Body &body)
+__device__ inline void move_units(const List &job, uint32_t begin, uint32_t end, const Body &body)
 {
-    const uint32_t begin = (block * kWarps + threadIdx.x / kLanes) * kChunk;
-    if (begin >= job.units)
-        return;
-    const uint32_t end = min(begin + kChunk, job.units);
     const Span span = span_of(job, begin, end);
     const Window window = window_at(job, span);
     const uint32_t before = count_lanes(window.first <= begin);
@@ -235,6 +225,15 @@ __device__ inline void move_chunk(const List &job, uint32_t block, const Body &b
     Part part[kRows] = {};
     find_parts(part, job, span, window, begin, end, body);
     body.parts(part, begin, end);
+}
+
+// The warp's chunk, one of block `block` of the job.
+template <typename List, typename Body>
+__device__ inline void move_chunk(const List &job, uint32_t block, const Body &body)
+{
+    const uint32_t begin = (block * kWarps + threadIdx.x / kWarp) * kChunk;
+    if (begin < job.units)
+        move_units(job, begin, min(begin + kChunk, job.units), body);
 }
 
 // ------------------------------------------------------------------------------------------ chunks
@@ -260,21 +259,21 @@ __device__ inline Vector<To, V> each(const Vector<From, V> &in, const Op &op)
 template <int Count, int V, typename Dst, typename Src, typename Op, typename Go>
 __device__ inline void move(Dst *dst, const Src *src, const Op &op, const Go &go)
 {
-    constexpr int kSteps = Count / V / static_cast<int>(kLanes); // of each lane
-    constexpr int kBatch = kSteps < 16 ? kSteps : 16;            // loads in flight
+    constexpr int kSteps = Count / V / static_cast<int>(kWarp); // of each lane
+    constexpr int kBatch = kSteps < 16 ? kSteps : 16;           // loads in flight
     const Vector<Src, V> *from = reinterpret_cast<const Vector<Src, V> *>(src);
     Vector<Dst, V> *to = reinterpret_cast<Vector<Dst, V> *>(dst);
-    for (int i = static_cast<int>(lane_of()); i < kSteps * static_cast<int>(kLanes);
-         i += kBatch * static_cast<int>(kLanes)) {
+    for (int i = static_cast<int>(lane_of()); i < kSteps * static_cast<int>(kWarp);
+         i += kBatch * static_cast<int>(kWarp)) {
         Vector<Src, V> loaded[kBatch];
 #pragma unroll
         for (int j = 0; j < kBatch; j++)
-            loaded[j] = from[i + j * static_cast<int>(kLanes)];
+            loaded[j] = from[i + j * static_cast<int>(kWarp)];
         if (!go())
             return;
 #pragma unroll
         for (int j = 0; j < kBatch; j++)
-            to[i + j * static_cast<int>(kLanes)] = each<Dst>(loaded[j], op);
+            to[i + j * static_cast<int>(kWarp)] = each<Dst>(loaded[j], op);
     }
 }
 

@@ -22,22 +22,22 @@ struct Shots {
 };
 
 // Elements [begin, end) of a piece, and the one with which its slot begins.
-struct Span {
+struct Extent {
     uint64_t slot, begin, end;
 };
 
 // Those of the piece that block `twin.block` of a rank reduces in round `k`, if there are any.
 template <typename T>
-__device__ inline Span span_of(const PullJob &job, const Twin &twin, const Shots &shots, int rank,
-                               uint32_t k)
+__device__ inline Extent extent_of(const PullJob &job, const Twin &twin, const Shots &shots,
+                                   int rank, uint32_t k)
 {
     const uint64_t at = (twin.block + uint64_t{k} * job.blocks) * shots.piece;
     const uint64_t last = at + shots.piece < shots.share ? at + shots.piece : shots.share;
     const uint64_t first = rank * shots.share;
-    Span span = {first + at, first + at, first + last};
-    span.begin = span.begin > shots.begin ? span.begin : shots.begin;
-    span.end = span.end < shots.end ? span.end : shots.end;
-    return span;
+    Extent extent = {first + at, first + at, first + last};
+    extent.begin = extent.begin > shots.begin ? extent.begin : shots.begin;
+    extent.end = extent.end < shots.end ? extent.end : shots.end;
+    return extent;
 }
 
 // The slot that `rank` has for what `peer` stores there, a part or a result.
@@ -111,11 +111,11 @@ __device__ inline void store_parts(const PullJob &job, const Twin &twin, const S
 #pragma unroll 1
     for (int i = 1; i < job.size; i++) {
         peer = peer + 1 < job.size ? peer + 1 : 0;
-        const Span span = span_of<T>(job, twin, shots, peer, k);
-        if (span.begin < span.end)
+        const Extent extent = extent_of<T>(job, twin, shots, peer, k);
+        if (extent.begin < extent.end)
             copy_elements<T>(slot_at<T>(job, twin, shots, peer, twin.self.rank, k, false) +
-                                 (span.begin - span.slot) * sizeof(T),
-                             shots.send + span.begin * sizeof(T), span.end - span.begin);
+                                 (extent.begin - extent.slot) * sizeof(T),
+                             shots.send + extent.begin * sizeof(T), extent.end - extent.begin);
     }
 }
 
@@ -126,12 +126,12 @@ __device__ inline void take_results(const PullJob &job, const Twin &twin, const 
 {
 #pragma unroll 1
     for (int peer = 0; peer < job.size; peer++) {
-        const Span span = span_of<T>(job, twin, shots, peer, k);
-        if (peer != twin.self.rank && span.begin < span.end)
-            copy_elements<T>(shots.recv[twin.self.rank] + span.begin * sizeof(T),
+        const Extent extent = extent_of<T>(job, twin, shots, peer, k);
+        if (peer != twin.self.rank && extent.begin < extent.end)
+            copy_elements<T>(shots.recv[twin.self.rank] + extent.begin * sizeof(T),
                              slot_at<T>(job, twin, shots, twin.self.rank, peer, k, true) +
-                                 (span.begin - span.slot) * sizeof(T),
-                             span.end - span.begin);
+                                 (extent.begin - extent.slot) * sizeof(T),
+                             extent.end - extent.begin);
     }
 }
 
@@ -141,8 +141,8 @@ template <typename T>
 __device__ inline void plan_own(const PullJob &job, const Twin &twin, Shots &shots, uint32_t k)
 {
     const int r = static_cast<int>(threadIdx.x), self = twin.self.rank;
-    const Span span = span_of<T>(job, twin, shots, self, k);
-    const uint64_t slot = span.slot * sizeof(T);
+    const Extent extent = extent_of<T>(job, twin, shots, self, k);
+    const uint64_t slot = extent.slot * sizeof(T);
     Work &work = shots.work[k % 2];
     if (r < job.size && r != self) {
         work.send[r] = slot_at<T>(job, twin, shots, self, r, k, false) - slot;
@@ -152,8 +152,8 @@ __device__ inline void plan_own(const PullJob &job, const Twin &twin, Shots &sho
     if (r == self) {
         work.send[r] = shots.send;
         work.recv[r] = shots.recv[r];
-        work.begin = span.begin;
-        work.end = span.begin < span.end ? span.end : span.begin;
+        work.begin = extent.begin;
+        work.end = extent.begin < extent.end ? extent.end : extent.begin;
     }
 }
 

@@ -19,14 +19,14 @@ constexpr int kPullLoads = 8;
 
 // N elements.
 template <typename T, int N>
-struct alignas(N * sizeof(T)) Piece {
+struct alignas(N * sizeof(T)) Elements {
     static constexpr int kElements = N;
     T element[N];
 };
 template <typename T>
-using Unit = Piece<T, TRI_PULL_UNIT / static_cast<int>(sizeof(T))>;
+using Unit = Elements<T, TRI_PULL_UNIT / static_cast<int>(sizeof(T))>;
 template <typename T>
-using Single = Piece<T, 1>;
+using Single = Elements<T, 1>;
 
 // What a block folds next: `send` of all ranks into `recv` of the `goals` ranks from `rank` on. It lies in
 // shared memory: the registers are for what is moved.

@@ -9,12 +9,10 @@
 
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/sparse.h"
 
 namespace {
-
-constexpr uint32_t kWarp = 32;
-constexpr uint32_t kAllLanes = 0xffffffffu;
 
 // ------------------------------------------------------------------------------------- magnitudes
 
@@ -192,11 +190,6 @@ __device__ inline uint32_t count_of(const tri_entries &entries)
 }
 
 // -------------------------------------------------------------------------------------------- sums
-
-__device__ inline uint32_t lane_of()
-{
-    return threadIdx.x % kWarp;
-}
 
 // The sum of x over the lanes up to and with this one. All lanes take part.
 __device__ inline uint32_t warp_inclusive(uint32_t x)

@@ -110,7 +110,7 @@ struct Unpack {
 };
 
 template <typename List>
-__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+__global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
     unpack_plain(const __grid_constant__ List job)
 {
     move_chunk(job, block_from_end(), Unpack<List>{job});
@@ -217,7 +217,7 @@ struct UnpackWeighted {
 };
 
 template <typename Sum, typename List>
-__global__ void __launch_bounds__(kLanes *kWarps, kBlocks)
+__global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
     unpack_weighted(const __grid_constant__ List job)
 {
     const Sum total = reinterpret_cast<const Sum *>(job.bucket)[job.count - 1];
