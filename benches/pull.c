@@ -39,7 +39,8 @@ struct benched {
 static void pull(const struct bench *bench, int rank, const struct benched *b,
                  const struct bench_call *buffers, enum tri_pull_way way, bool mapped)
 {
-    const struct tri_pull_rank here = {buffers->send, buffers->recv, mapped, rank};
+    const struct tri_pull_rank here = {
+        .send = buffers->send, .recv = buffers->recv, .mapped = mapped, .rank = rank};
     struct tri_pull call = b->call;
     call.here = &here;
     call.count = buffers->count;

@@ -67,6 +67,10 @@ struct tri_call {
     void
         *room; /* device memory for one element of dtype, which the call owns until it has run; NULL
                  * unless factor.device is set and dtype is not f32 */
+    /* If `packs` said so: a table (keep, in kernels.h) of so many slices, in device memory; the backend packs them to
+     * recv, or on their way. NULL: the elements are at send. */
+    const void *table;
+    size_t slices;
 };
 
 /* Faults of a buffer or stream. */
@@ -321,6 +325,10 @@ struct tri_transport_ops {
     /* NULL: a call has no variant but AUTO and SYMMETRIC. Why can call.variant, another one, not serve the
      * allreduce? NULL: it can. For people; and the same on all ranks whose calls are the same. */
     const char *(*refuses)(const struct tri_call *call);
+
+    /* Would the backend rather pack the elements of this allreduce, which is in place and the only call of its
+     * transport at a time, itself, out of a table of slices? Each rank may do as it likes. NULL: never. */
+    bool (*packs)(const struct tri_call *call);
 
     /* Which buffer of this rank's, "send" or "recv", that its peers are to access would go through memory of the
      * backend, for they cannot? NULL: none. The member is NULL where there never is one. */

@@ -35,6 +35,8 @@
  *                   they carry more than of reads. Any rank may be in place.
  *                   Staged a half has a second slot for each peer: the result goes there, and behind the next
  *                   barrier the peer copies it to its own recv.
+ *                   A rank may have its elements in tensors, in a table: no peer reads send, so it packs the parts
+ *                   on their way, and its own piece to recv, before the barrier.
  *      Elements are folded in rank order, by the operations of push: the same bits on all ranks, and
  *      whichever way they went.
  *   3. last barrier.
@@ -51,7 +53,7 @@
  *   the call has made its send, and nobody uses its recv. Its twins access both only then.
  *   Two shot. An element has one owner, who alone writes its recv, on any rank, behind the barrier of its round:
  *   a peer has then read its send and stored it here. The owner's own send it reads first. So a rank may be in
- *   place.
+ *   place. Its own piece of recv, which it packs, no peer writes.
  *   Pieces. A block writes a slot that it, or its twin, wrote two rounds before. In between it has been at a
  *   barrier with its twins, to which they came when they had read what was there. In its next call it writes
  *   behind the first barrier, to which a twin comes when all blocks of that rank have ended the call before:
@@ -151,6 +153,11 @@ struct tri_pull_rank {
     bool
         mapped; /* peers' devices map what they access, as the shifts say: send, but of two shots recv */
     int rank;
+    /* Of an allreduce in two shots, in place, recv aligned to 16: a table (keep, in kernels.h) of so many slices.
+     * What is reduced is what pack_kept would make of them at recv, which may hold anything. NULL: it is at send.
+     * Each rank may do as it likes. For kernels that know tables. */
+    const void *table;
+    size_t slices;
 };
 
 /* One call. `here` are the ranks that this device has, nearly always one: they wait for each other,

@@ -212,6 +212,14 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
     make_buckets(out, comm, list, layout, room);
 }
 
+/* The collective of the one bucket packs it. */
+static bool is_packed_below(const struct tri_plan *plan)
+{
+    const struct tri_transport_ops *ops = plan->backend->transport;
+    return plan->nbuckets == 1 && plan->calls[0].kind == TRI_ALLREDUCE && !plan->weighted &&
+           ops->packs != NULL && ops->packs(&plan->calls[0]);
+}
+
 void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
                         bool keeps)
 {
@@ -219,15 +227,20 @@ void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, 
     if (table == NULL || plan->direct || plan->backend->kernels->keep == NULL ||
         layout->bytes > TRI_TABLE_BUCKET)
         return;
+    const bool below = is_packed_below(plan);
     for (size_t b = 0; b < layout->nbuckets; b++) {
         const size_t n = layout->buckets[b].slices, bytes = tri_table_bytes(n);
-        if (n < TRI_TABLE_FROM || bytes > TRI_TABLE_BYTES - used)
+        if ((n < TRI_TABLE_FROM && !below) || bytes > TRI_TABLE_BYTES - used)
             continue;
         plan->tables[b] = (char *)table + used;
         used += bytes;
     }
     plan->table = used == 0 ? NULL : table;
     plan->keeps = keeps && used != 0;
+    if (below && plan->tables[0] != NULL) {
+        plan->calls[0].table = plan->tables[0];
+        plan->calls[0].slices = layout->buckets[0].slices;
+    }
 }
 
 static const struct tri_slice *slices_of(const struct tri_plan *plan, size_t b, size_t *out_n)
@@ -248,13 +261,19 @@ static trib_status keep_slices(const struct tri_plan *plan)
     return TRIB_OK;
 }
 
+/* Fewer slices are there, too, if the collective wants them. */
+static bool moves_by_table(const struct tri_plan *plan, size_t b, size_t n)
+{
+    return plan->tables[b] != NULL && n >= TRI_TABLE_FROM;
+}
+
 static trib_status pack_bucket(const struct tri_plan *plan, size_t b)
 {
     const struct tri_kernels *kernels = plan->backend->kernels;
     const struct tri_weight *weight = plan->weighted ? &plan->weight : NULL;
     size_t n;
     const struct tri_slice *slices = slices_of(plan, b, &n);
-    return plan->tables[b] != NULL
+    return moves_by_table(plan, b, n)
                ? kernels->pack_kept(plan->tables[b], n, &plan->buckets[b], weight, plan->stream)
                : kernels->pack(slices, n, &plan->buckets[b], weight, plan->stream);
 }
@@ -263,7 +282,8 @@ static trib_status pack_buckets(const struct tri_plan *plan)
 {
     TRI_TRY(keep_slices(plan));
     for (size_t b = 0; plan->packs && b < plan->nbuckets; b++)
-        TRI_TRY(pack_bucket(plan, b));
+        if (plan->calls[b].table == NULL)
+            TRI_TRY(pack_bucket(plan, b));
     return TRIB_OK;
 }
 
@@ -298,7 +318,7 @@ static trib_status unpack_bucket(const struct tri_plan *plan, size_t b)
     const struct tri_kernels *kernels = plan->backend->kernels;
     size_t n;
     const struct tri_slice *slices = slices_of(plan, b, &n);
-    return plan->tables[b] != NULL
+    return moves_by_table(plan, b, n)
                ? kernels->unpack_kept(plan->tables[b], n, &plan->buckets[b], plan->weighted,
                                       plan->decision, plan->stream)
                : kernels->unpack(slices, n, &plan->buckets[b], plan->weighted, plan->decision,

@@ -61,7 +61,8 @@ struct tri_plan {
     size_t nbuckets;
     struct tri_bucket buckets[TRI_MAX_BUCKETS];
     struct tri_call calls[TRI_MAX_BUCKETS]; /* the collective of each bucket */
-    /* The table of each bucket's slices on the device; NULL: they are passed with each launch. */
+    /* The table of each bucket's slices on the device; NULL: there is none. Where they are few they are passed with
+     * each launch of pack and unpack all the same. */
     void *tables[TRI_MAX_BUCKETS];
     const void *table;                 /* where the first of them is; NULL: there is none */
     bool keeps;                        /* first writes the tables */
@@ -89,7 +90,8 @@ void tri_plan_slice(struct tri_plan *out, const struct tri_list *list,
                     const struct tri_layout *layout);
 
 /* The plan reads the slices of long buckets from tables in `table`, which has TRI_TABLE_BYTES bytes, as
- * far as they have room there and if the kernels know such; `keeps`: and writes them before. */
+ * far as they have room there and if the kernels know such; and those of a bucket that the collective packs. `keeps`:
+ * and writes them before. */
 void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
                         bool keeps);
 

@@ -148,6 +148,12 @@ const char *tri_nccl_refuses(const struct tri_call *call)
                : NULL;
 }
 
+/* Two shots read their own rank's elements alone. */
+bool tri_nccl_packs(const struct tri_call *call)
+{
+    return call->kind == TRI_ALLREDUCE && server_alone(call) == PULL;
+}
+
 const char *tri_nccl_stages(const struct tri_call *call)
 {
     struct tri_nccl_device_guard guard;

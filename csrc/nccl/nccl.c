@@ -171,6 +171,7 @@ static const struct tri_transport_ops transport_ops = {
     .collective = tri_nccl_collective,
     .word = tri_nccl_push_word,
     .refuses = tri_nccl_refuses,
+    .packs = tri_nccl_packs,
     .stages = tri_nccl_stages,
     .staged = tri_nccl_pull_staged,
     .mark = mark,

@@ -88,8 +88,12 @@ trib_status tri_nccl_pull_launch(const struct tri_nccl_pull *pull, int32_t rank,
                                  const struct tri_nccl_pull_reached *reached, uint32_t *abort_flag,
                                  uint64_t patience_ns)
 {
-    const struct tri_pull_rank here = {sends(call, rank) ? call->send : call->recv, call->recv,
-                                       reached->unmapped == NULL, rank};
+    const struct tri_pull_rank here = {.send = sends(call, rank) ? call->send : call->recv,
+                                       .recv = call->recv,
+                                       .mapped = reached->unmapped == NULL,
+                                       .rank = rank,
+                                       .table = call->table,
+                                       .slices = call->slices};
     const size_t lane_bytes =
         (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * TRI_NCCL_PULL_CONTROL) / TRI_NCCL_LANES;
     struct tri_pull job = job_of(pull, call);

@@ -76,7 +76,7 @@ struct Table {
 
 constexpr uint32_t kSample = TRI_TABLE_SAMPLE;
 
-inline Table table_at(void *memory, size_t n)
+__host__ __device__ inline Table table_at(void *memory, size_t n)
 {
     char *const begin = static_cast<char *>(memory);
     uint32_t *const first = reinterpret_cast<uint32_t *>(begin + n * sizeof(char *));

@@ -2,6 +2,7 @@
 // stores what it makes of its own piece where all ranks want it. Nothing is read over the links.
 #pragma once
 
+#include "kernels/cuda/pull_gather.cuh"
 #include "kernels/cuda/pull_job.cuh"
 #include "kernels/cuda/pull_units.cuh"
 
@@ -119,6 +120,24 @@ __device__ inline void store_parts(const PullJob &job, const Twin &twin, const S
     }
 }
 
+// The same of a list, and its own piece, which is reduced where it is to be.
+template <typename T>
+__device__ inline void gather_parts(const PullJob &job, const Twin &twin, const Shots &shots,
+                                    uint32_t k)
+{
+    const int self = twin.self.rank;
+    int rank = self;
+#pragma unroll 1
+    for (int i = 0; i < job.size; i++) {
+        rank = rank + 1 < job.size ? rank + 1 : 0;
+        const Extent extent = extent_of<T>(job, twin, shots, rank, k);
+        char *const to = rank == self ? shots.recv[self] + extent.begin * sizeof(T)
+                                      : slot_at<T>(job, twin, shots, rank, self, k, false);
+        if (extent.begin < extent.end)
+            gather_elements<T>(to, job, twin.self, extent.begin, extent.end);
+    }
+}
+
 // Staged: the twins' results of a round to where they are wanted.
 template <typename T>
 __device__ inline void take_results(const PullJob &job, const Twin &twin, const Shots &shots,
@@ -159,7 +178,8 @@ __device__ inline void plan_own(const PullJob &job, const Twin &twin, Shots &sho
 
 // ---------------------------------------------------------------------------------------- the kernel
 
-template <typename T, int Ranks>
+// `Gathers`: some rank here has a list.
+template <typename T, int Ranks, bool Gathers>
 __global__ void __launch_bounds__(kTwoShotThreads, kTwoShotAtOnce) pull_two_shot(const PullJob job)
 {
     __shared__ Shots shots;
@@ -173,7 +193,10 @@ __global__ void __launch_bounds__(kTwoShotThreads, kTwoShotAtOnce) pull_two_shot
     uint32_t k = 0;
     for (; (twin.block + uint64_t{k} * job.blocks) * shots.piece < shots.share; k++) {
         plan_own<T>(job, twin, shots, k);
-        store_parts<T>(job, twin, shots, k);
+        if (Gathers && twin.self.table != nullptr)
+            gather_parts<T>(job, twin, shots, k);
+        else
+            store_parts<T>(job, twin, shots, k);
         if (!meet(job, twin, false))
             return;
         if (shots.staged && k > 0)
@@ -184,12 +207,27 @@ __global__ void __launch_bounds__(kTwoShotThreads, kTwoShotAtOnce) pull_two_shot
         take_results<T>(job, twin, shots, k - 1);
 }
 
+template <typename T, int Ranks, bool Gathers>
+inline trib_status launch_shots(const tri_pull &call, trib_stream stream)
+{
+    const PullJob job = pull_job(call, kTwoShotThreads);
+    return launch_job<pull_two_shot<T, Ranks, Gathers>>(job.blocks * static_cast<uint32_t>(call.n),
+                                                        kTwoShotThreads, job, stream);
+}
+
+inline bool gathers(const tri_pull &call)
+{
+    bool any = false;
+    for (size_t i = 0; i < call.n; i++)
+        any = any || call.here[i].table != nullptr;
+    return any;
+}
+
 template <typename T, int Ranks>
 inline trib_status launch_two_shot(const tri_pull &call, trib_stream stream)
 {
-    const PullJob job = pull_job(call, kTwoShotThreads);
-    return launch_job<pull_two_shot<T, Ranks>>(job.blocks * static_cast<uint32_t>(call.n),
-                                               kTwoShotThreads, job, stream);
+    return gathers(call) ? launch_shots<T, Ranks, true>(call, stream)
+                         : launch_shots<T, Ranks, false>(call, stream);
 }
 
 } // namespace

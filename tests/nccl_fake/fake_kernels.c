@@ -122,9 +122,8 @@ static trib_status keep(void *table, const struct tri_slice *slices, size_t n,
     return TRIB_OK;
 }
 
-/* The slices of a table; the caller frees them. */
-static struct tri_slice *slices_in(const void *table, size_t n, const struct tri_bucket *bucket,
-                                   trib_stream stream)
+struct tri_slice *fake_slices_in(const void *table, size_t n, const struct tri_bucket *bucket,
+                                 trib_stream stream)
 {
     const size_t per_unit = 16 / trib_dtype_size(bucket->dtype);
     const struct table at = table_at(table, n);
@@ -150,7 +149,7 @@ static struct tri_slice *slices_in(const void *table, size_t n, const struct tri
 static trib_status pack_kept(const void *table, size_t n, const struct tri_bucket *bucket,
                              const struct tri_weight *weight, trib_stream stream)
 {
-    struct tri_slice *slices = slices_in(table, n, bucket, stream);
+    struct tri_slice *slices = fake_slices_in(table, n, bucket, stream);
     const trib_status status = pack(slices, n, bucket, weight, stream);
     free(slices);
     return status;
@@ -159,7 +158,7 @@ static trib_status pack_kept(const void *table, size_t n, const struct tri_bucke
 static trib_status unpack_kept(const void *table, size_t n, const struct tri_bucket *bucket,
                                int weighted, const uint32_t *decision, trib_stream stream)
 {
-    struct tri_slice *slices = slices_in(table, n, bucket, stream);
+    struct tri_slice *slices = fake_slices_in(table, n, bucket, stream);
     const trib_status status = unpack(slices, n, bucket, weighted, decision, stream);
     free(slices);
     return status;

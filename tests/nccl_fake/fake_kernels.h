@@ -12,5 +12,8 @@ struct fake_tables {
     int written, read;
 };
 struct fake_tables fake_tables(void);
+/* The slices of a table, which a kernel on that stream reads; the caller frees them. */
+struct tri_slice *fake_slices_in(const void *table, size_t n, const struct tri_bucket *bucket,
+                                 trib_stream stream);
 
 #endif

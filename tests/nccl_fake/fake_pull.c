@@ -3,15 +3,15 @@
  * what kernels/pull.h relies on. */
 #include "tests/nccl_fake/fake_pull.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
 #include "kernels/kernels.h"
 #include "tests/nccl_fake/fake.h"
+#include "tests/nccl_fake/fake_kernels.h"
 #include "tests/nccl_fake/fake_meeting.h"
 #include "tests/nccl_fake/fake_work.h"
-
-extern const struct tri_kernels tri_kernels_cpu;
 
 enum {
     LONG = 300000,      /* elements */
@@ -24,6 +24,7 @@ struct part {
     struct fake_part met;
     struct tri_pull job; /* but for `here` */
     struct tri_pull_rank here;
+    struct tri_slice *slices; /* what it packs; its own */
     uint64_t began_ns;
 };
 
@@ -201,6 +202,19 @@ static bool check_buffers(const struct fake_meeting *call, int size)
 
 /* -------------------------------------------------------------------------------------- the elements */
 
+static void pack(const struct part *part)
+{
+    const struct tri_pull *job = &part->job;
+    const struct tri_bucket bucket = {part->here.recv, job->count, job->dtype};
+    if (part->slices == NULL)
+        return;
+    if (!tri_pull_is_two_shot(job) || part->here.send != part->here.recv)
+        fake_die("a pull packs a list, and is not of two shots in place");
+    if (tri_kernels_cpu.pack(part->slices, part->here.slices, &bucket, NULL, NULL) != TRIB_OK)
+        fake_die("the CPU's pack fails");
+    counts.packed++;
+}
+
 /* Of all ranks, or of their blocks for one of them. */
 static trib_status reduce_long(const struct tri_pull *job, size_t first, void *const *recv,
                                size_t n)
@@ -253,8 +267,11 @@ static void perform(struct fake_meeting *call)
         check_memory(part);
         check_alike(&part->job, &job);
         here[rank] = part->here;
+        here[rank].table = NULL;
     }
     const bool mapped = check_buffers(call, job.size);
+    for (int rank = 0; rank < job.size; rank++)
+        pack(part_of(call, rank));
     job.here = here;
     job.n = (size_t)job.size;
     memset(job.send_shift, 0, sizeof job.send_shift); /* here all reach what each has */
@@ -287,8 +304,10 @@ static bool step(void *argument)
     uint32_t *const over = &control_of(part)->over;
     const bool loses = pulling == FAKE_PULL_LOSES;
     if (part->met.meeting == NULL) {
-        if (*over != 0)
+        if (*over != 0) {
+            free(part->slices);
             return true;
+        }
         begin(part);
         part->began_ns = tri_now_ns();
         if (part->met.meeting->came == part->job.size && part->met.meeting->left == 0 && !loses)
@@ -297,6 +316,7 @@ static bool step(void *argument)
     if (!part->met.meeting->done && !fake_is_over(part->job.abort_flag, is_late(part), over))
         return false;
     fake_leave(&calls, &part->met);
+    free(part->slices);
     return true;
 }
 
@@ -306,6 +326,10 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
     const struct tri_pull *job = &part->job;
     bool found = fake_overlaps(part->here.send, bytes_sent(job), begin, bytes) ||
                  fake_overlaps(part->here.recv, bytes_received(job), begin, bytes);
+    for (size_t i = 0; part->slices != NULL && i < part->here.slices; i++)
+        found = found ||
+                fake_overlaps(part->slices[i].data,
+                              part->slices[i].count * trib_dtype_size(job->dtype), begin, bytes);
     for (int rank = 0; rank < job->size; rank++)
         found = found ||
                 fake_overlaps(job->control[rank], sizeof *job->control[rank], begin, bytes) ||
@@ -316,7 +340,9 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
 trib_status fake_pull(const struct tri_pull *job, trib_stream stream)
 {
     static const struct fake_work_kind kind = {step, uses};
-    struct part part = {{NULL, job->here[0].rank, fake_current(), NULL}, *job, job->here[0], 0};
+    const struct tri_bucket bucket = {job->here[0].recv, job->count, job->dtype};
+    struct part part = {
+        {NULL, job->here[0].rank, fake_current(), NULL}, *job, job->here[0], NULL, 0};
     pthread_mutex_lock(&fake_lock);
     part.met.lane = fake_home(job->control[0], sizeof *job->control[0]);
     const bool fails = failing == 0;
@@ -329,6 +355,8 @@ trib_status fake_pull(const struct tri_pull *job, trib_stream stream)
         fake_die("a pull is launched on another device's stream");
     if (fails)
         return TRIB_ERR_CUDA;
+    if (job->here[0].table != NULL)
+        part.slices = fake_slices_in(job->here[0].table, job->here[0].slices, &bucket, stream);
     fake_submit(stream, &kind, &part, sizeof part);
     return TRIB_OK;
 }

@@ -7,10 +7,10 @@
 trib_status fake_pull(const struct tri_pull *job, trib_stream stream);
 
 /* Since the program began: calls that all ranks have made, captured ones as often as they were launched, and
- * those of them that went through scratch, and that were one shot by name; and the blocks of the last
- * launch. */
+ * those of them that went through scratch, and that were one shot by name; ranks of them that packed a list;
+ * and the blocks of the last launch. */
 struct fake_pulls {
-    long done, staged, one_shot;
+    long done, staged, one_shot, packed;
     int blocks;
 };
 struct fake_pulls fake_pulls(void);

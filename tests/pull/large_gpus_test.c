@@ -27,7 +27,8 @@ enum {
     MIB = 1 << 20,
     MOST = 40 * MIB,         /* bytes of a buffer */
     MOST_OF_MANY = 16 * MIB, /* of a call of more than 2 ranks */
-    PIECES = 3,
+    PIECES = 3,              /* of a list, of LIST_COUNT elements each */
+    LIST_COUNT = 700001,
     REPLAYS = 100,
     GRAPH_COUNT = 1000003
 };
@@ -222,29 +223,38 @@ static void graphs(struct large *l)
     check_end();
 }
 
-/* A list whose bucket is large. */
+/* The rank's list, and its tensors filled. With `swapped` they come in another order: it is another list. */
+static void fill_list(struct large *l, int r, bool swapped, trib_tensor *list)
+{
+    float *const tensors[PIECES] = {l->send[r], l->recv[r], (float *)l->recv[r] + LIST_COUNT + 1};
+    current(r);
+    for (int i = 0; i < PIECES; i++) {
+        float *const data = tensors[swapped ? PIECES - 1 - i : i];
+        MUST(cudaMemset(data, 0xff, (LIST_COUNT + 1) * sizeof *data));
+        MUST(cudaDeviceSynchronize());
+        fill(l, r, data, LIST_COUNT);
+        list[i] = (trib_tensor){data, LIST_COUNT, TRIB_F32, 0};
+    }
+}
+
+/* A list whose bucket is large, again and again: from the second call on the collective packs it, on all ranks but
+ * the first, which has another list in each. */
 static void lists(struct large *l)
 {
-    enum { COUNT = 700001 };
     check_begin("%d ranks: a list of %d tensors", l->team.size, (int)PIECES);
-    for (int r = 0; r < l->team.size; r++) {
-        float *tensors[PIECES] = {l->send[r], l->recv[r], (float *)l->recv[r] + COUNT + 1};
-        trib_tensor list[PIECES];
-        current(r);
-        for (int i = 0; i < PIECES; i++) {
-            MUST(cudaMemset(tensors[i], 0xff, (COUNT + 1) * sizeof(float)));
-            MUST(cudaDeviceSynchronize());
-            fill(l, r, tensors[i], COUNT);
-            list[i] = (trib_tensor){tensors[i], COUNT, TRIB_F32, 0};
+    for (int round = 0; round < 4; round++) {
+        for (int r = 0; r < l->team.size; r++) {
+            trib_tensor list[PIECES];
+            fill_list(l, r, r == 0 && round % 2 == 1, list);
+            team_go_on(&l->team, r,
+                       CHECK_OK(trib_allreduce_list(l->team.comms[r], list, PIECES, TRIB_SUM,
+                                                    l->team.streams[r])));
         }
-        team_go_on(&l->team, r,
-                   CHECK_OK(trib_allreduce_list(l->team.comms[r], list, PIECES, TRIB_SUM,
-                                                l->team.streams[r])));
-    }
-    for (int r = 0; r < l->team.size; r++) {
-        expect(l, r, l->send[r], COUNT, 1);
-        expect(l, r, l->recv[r], COUNT, 1);
-        expect(l, r, (float *)l->recv[r] + COUNT + 1, COUNT, 1);
+        for (int r = 0; r < l->team.size; r++) {
+            expect(l, r, l->send[r], LIST_COUNT, 1);
+            expect(l, r, l->recv[r], LIST_COUNT, 1);
+            expect(l, r, (float *)l->recv[r] + LIST_COUNT + 1, LIST_COUNT, 1);
+        }
     }
     check_end();
 }

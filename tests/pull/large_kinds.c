@@ -81,7 +81,7 @@ static void queue(const struct kinds *k, int rank)
 }
 
 /* What is there is the input of rank `of`, `times` over. */
-static void check_part(const struct kinds *k, const char *what, int rank, const float *data, int of,
+static void check_elements(const struct kinds *k, const char *what, int rank, const float *data, int of,
                        int times)
 {
     size_t wrong = 0;
@@ -99,10 +99,10 @@ static void check_rank(const struct kinds *k, int rank)
     for (int r = 0; r < RANKS; r++) {
         const size_t part = (size_t)r * k->count;
         const int times = r == rank ? RANKS : 1;
-        check_part(k, "summed", rank, k->all[rank] + part, r, times);
-        check_part(k, "swapped", rank, k->swapped[rank] + part, rank, times);
+        check_elements(k, "summed", rank, k->all[rank] + part, r, times);
+        check_elements(k, "swapped", rank, k->swapped[rank] + part, rank, times);
     }
-    check_part(k, "copied", rank, k->copy[rank], RANKS - 1, RANKS);
+    check_elements(k, "copied", rank, k->copy[rank], RANKS - 1, RANKS);
 }
 
 /* Of all ranks, by this thread. */

@@ -213,9 +213,11 @@ static void lay_out(struct model_search *s)
             unsigned char *const data = s->base[r];
             s->jobs[call].control[r] = &s->control[r];
             s->jobs[call].scratch[r] = data + 2 * MODEL_BUFFER;
-            s->here[call][r] = (struct tri_pull_rank){data + model_send_at(s->model, call, r),
-                                                      data + model_recv_at(s->model, call, r),
-                                                      (c->unmapped >> r & 1) == 0, r};
+            s->here[call][r] =
+                (struct tri_pull_rank){.send = data + model_send_at(s->model, call, r),
+                                       .recv = data + model_recv_at(s->model, call, r),
+                                       .mapped = (c->unmapped >> r & 1) == 0,
+                                       .rank = r};
             for (size_t i = 0; i < model_received(s->model, call); i++)
                 s->expected[call][r][i] = expected_of(s, call, r, i);
         }

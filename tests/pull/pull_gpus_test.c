@@ -10,6 +10,7 @@
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
 #include "tests/pull/gpus_kinds.h"
+#include "tests/pull/gpus_lists.h"
 #include "tests/pull/ranks.h"
 #include "tests/pull/rows.h"
 
@@ -367,6 +368,7 @@ static void test_ranks(int devices, int each)
     }
     types_and_reductions(&ranks);
     gpus_kinds(&ranks);
+    gpus_lists(&ranks);
     rows_alternate(&ranks, 1000);
     rows_graph(&ranks, 100);
     rows_abort(&ranks, 10);

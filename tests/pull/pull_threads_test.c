@@ -35,7 +35,8 @@ struct thread_call {
 static void pull_of(struct world *w, int rank, const void *send, void *recv,
                     const struct thread_call *c)
 {
-    const struct tri_pull_rank here = {send, recv, rank != c->unmapped, rank};
+    const struct tri_pull_rank here = {
+        .send = send, .recv = recv, .mapped = rank != c->unmapped, .rank = rank};
     const bool copies = tri_pull_copies(c->kind);
     struct tri_pull call = {.here = &here,
                             .n = 1,

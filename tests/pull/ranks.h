@@ -37,6 +37,8 @@ struct ranks_call {
     int blocks, unmapped; /* a rank, or RANKS_ALL_MAPPED */
     enum tri_pull_kind kind;
     int root;
+    const void *const *tables; /* of so many slices each, rank r's; NULL: none */
+    size_t slices;
 };
 
 /* Queue a call of the ranks of `device`; send[r] and recv[r] are rank r's. */

@@ -147,6 +147,10 @@ void list_free(struct list *list);
 /* Pack it, and unpack it by the decision at `decision`. */
 void list_pack(struct arena *arena, const struct list *list, const struct tri_weight *weight);
 void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision);
+/* Write the table of a list that is kept; how many slices it has. */
+size_t list_keep(const struct arena *arena, const struct list *list);
+/* What pack makes of the image. */
+void list_pack_image(const struct arena *arena, const struct list *list);
 /* A decision in the arena. */
 size_t decision_place(struct arena *arena, uint32_t value);
 

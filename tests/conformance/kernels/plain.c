@@ -77,6 +77,24 @@ static size_t keep(const struct arena *arena, const struct list *list, struct tr
     return n;
 }
 
+size_t list_keep(const struct arena *arena, const struct list *list)
+{
+    struct tri_slice *lent = lend(list);
+    const size_t n = keep(arena, list, lent);
+    take_back(lent, list->n);
+    return n;
+}
+
+void list_pack_image(const struct arena *arena, const struct list *list)
+{
+    const size_t size = trib_dtype_size(list->bucket.dtype);
+    unsigned char *bucket = arena->image + list->bucket_at;
+    memset(bucket, 0, list->bucket.count * size);
+    for (size_t i = 0; i < list->n; i++)
+        memcpy(bucket + list->slices[i].offset * size, arena->image + list->at[i],
+               list->slices[i].count * size);
+}
+
 void list_pack(struct arena *arena, const struct list *list, const struct tri_weight *weight)
 {
     const struct tri_kernels *kernels = arena->place->kernels;
@@ -115,13 +133,9 @@ size_t decision_place(struct arena *arena, uint32_t value)
 
 static void plain_pack(struct arena *arena, const struct list *list)
 {
-    const size_t size = trib_dtype_size(list->bucket.dtype);
     arena_upload(arena);
     list_pack(arena, list, NULL);
-    memset(arena->image + list->bucket_at, 0, list->bucket.count * size);
-    for (size_t i = 0; i < list->n; i++)
-        memcpy(arena->image + list->bucket_at + list->slices[i].offset * size,
-               arena->image + list->at[i], list->slices[i].count * size);
+    list_pack_image(arena, list);
     (void)arena_check(arena, "pack");
 }
 

@@ -12,6 +12,7 @@ void push_ends(void);
 void push_closes(void);
 void push_children(void);
 void pull_calls(void);
+void pull_lists(void);
 void pull_memory(void);
 void push_variants(void);
 void push_symmetric(void);

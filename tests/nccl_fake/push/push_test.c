@@ -15,6 +15,7 @@ int main(void)
     push_closes();
     push_children();
     pull_calls();
+    pull_lists();
     pull_memory();
     push_variants();
     push_symmetric();

@@ -1,0 +1,62 @@
+// pull in two shots, of a list: what pack would put into send, out of the tensors.
+#pragma once
+
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/pull_meet.cuh"
+#include "kernels/cuda/pull_units.cuh"
+
+namespace {
+
+template <size_t Bytes>
+struct BitsOf;
+template <>
+struct BitsOf<1> {
+    using Type = uint8_t;
+};
+template <>
+struct BitsOf<2> {
+    using Type = uint16_t;
+};
+template <>
+struct BitsOf<4> {
+    using Type = uint32_t;
+};
+template <>
+struct BitsOf<8> {
+    using Type = uint64_t;
+};
+
+// The rank's list, as a bucket that begins at `bucket`.
+template <typename T>
+__device__ inline Kept list_of(const PullJob &job, const tri_pull_rank &rank, char *bucket)
+{
+    const Table table = table_at(const_cast<void *>(rank.table), rank.slices);
+    Kept list = {};
+    list.bucket = bucket;
+    list.count = job.count;
+    list.n = static_cast<uint32_t>(rank.slices);
+    list.data = table.data;
+    list.first = table.first;
+    list.sample = table.sample;
+    list.tail = table.tail;
+    return list;
+}
+
+// Elements [begin, end) to `to`, by all threads of a block. `begin` is that of a unit, and `end`, too, or the end of
+// all.
+template <typename T>
+__device__ inline void gather_elements(char *to, const PullJob &job, const tri_pull_rank &rank,
+                                       uint64_t begin, uint64_t end)
+{
+    constexpr uint64_t kElements = Unit<T>::kElements;
+    const uint32_t first = static_cast<uint32_t>(begin / kElements);
+    const uint32_t last = static_cast<uint32_t>((end + kElements - 1) / kElements);
+    const Kept list = list_of<T>(job, rank, to - uint64_t{first} * kUnit);
+    const PackOf<typename BitsOf<sizeof(T)>::Type, Kept> pack = {list};
+#pragma unroll 1
+    for (uint32_t at = first + threadIdx.x / kWarp * kChunk; at < last;
+         at += blockDim.x / kWarp * kChunk)
+        move_units(list, at, min(at + kChunk, last), pack);
+}
+
+} // namespace
