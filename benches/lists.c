@@ -39,8 +39,9 @@ static float total_weight(int ranks)
 }
 
 /* Element `i` of all tensors, averaged over the ranks by their weights. */
-static float average(size_t i)
+static float average(int ranks, size_t i)
 {
+    (void)ranks;
     return (float)(i % 1021);
 }
 
@@ -48,13 +49,13 @@ static float average(size_t i)
  * is above the average by as much as the others, by their weights, are below it. */
 static float input(int rank, int ranks, size_t i)
 {
-    return average(i) + (rank == 0 ? total_weight(ranks) - 1 : -1);
+    return average(ranks, i) + (rank == 0 ? total_weight(ranks) - 1 : -1);
 }
 
 /* Element `i` of the sum over the ranks. */
 static float sum(int ranks, size_t i)
 {
-    return (float)ranks * average(i) + total_weight(ranks) - (float)ranks;
+    return (float)ranks * average(ranks, i) + total_weight(ranks) - (float)ranks;
 }
 
 static void fill(const struct bench *bench, struct lists *lists)
@@ -223,26 +224,28 @@ static void fetch(const struct bench *bench, int rank, struct lists *lists)
     }
 }
 
-/* Elements, over all ranks, that are not the sum after run_sum or not the average after
- * run_average. */
-static size_t count_wrong(const struct bench *bench, struct lists *lists)
+/* Elements, over all ranks, that are not what `expected` says after a call, and after another one of the same list. */
+static size_t wrong_after(const struct bench *bench, struct lists *lists,
+                          void (*run)(const struct bench *bench, int rank, void *argument),
+                          float (*expected)(int ranks, size_t i))
 {
     size_t wrong = 0;
-    fill(bench, lists);
-    (void)bench_time(bench, run_sum, lists, 0, 1);
-    for (int rank = 0; rank < bench->ranks; rank++) {
-        fetch(bench, rank, lists);
-        for (size_t i = 0; i < lists->elements; i++)
-            wrong += lists->host[i] != sum(bench->ranks, i);
-    }
-    fill(bench, lists);
-    (void)bench_time(bench, run_average, lists, 0, 1);
-    for (int rank = 0; rank < bench->ranks; rank++) {
-        fetch(bench, rank, lists);
-        for (size_t i = 0; i < lists->elements; i++)
-            wrong += lists->host[i] != average(i);
+    for (int call = 0; call < 2; call++) {
+        fill(bench, lists);
+        (void)bench_time(bench, run, lists, 0, 1);
+        for (int rank = 0; rank < bench->ranks; rank++) {
+            fetch(bench, rank, lists);
+            for (size_t i = 0; i < lists->elements; i++)
+                wrong += lists->host[i] != expected(bench->ranks, i);
+        }
     }
     return wrong;
+}
+
+static size_t count_wrong(const struct bench *bench, struct lists *lists)
+{
+    return wrong_after(bench, lists, run_sum, sum) +
+           wrong_after(bench, lists, run_average, average);
 }
 
 static const struct {

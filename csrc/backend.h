@@ -67,10 +67,8 @@ struct tri_call {
     void
         *room; /* device memory for one element of dtype, which the call owns until it has run; NULL
                  * unless factor.device is set and dtype is not f32 */
-    /* If `packs` said so: a table (keep, in kernels.h) of so many slices, in device memory; the backend packs them to
-     * recv, or on their way. NULL: the elements are at send. */
-    const void *table;
-    size_t slices;
+    /* If `packs` said so: what the backend packs to recv, or on its way. Without a table the elements are at send. */
+    struct tri_packing list;
 };
 
 /* Faults of a buffer or stream. */

@@ -14,45 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/packing.h"
 #include "kernels/pull.h"
 #include "kernels/push.h"
 #include "kernels/sparse.h"
 #include "tributary.h"
-
-/* One tensor and its place in a bucket. */
-struct tri_slice {
-    void *data;       /* aligned to its element, not more */
-    size_t count;     /* may be 0 */
-    size_t offset;    /* first element in the bucket; offset * element size is a multiple of 16 */
-    trib_dtype dtype; /* plain: the bucket's; weighted: f16, bf16, f32 (bucket f32) or f64 (f64) */
-};
-
-/* A table pays from so many slices on: fewer travel in a small launch, which costs little, and there a
- * kernel finds them sooner than in memory. */
-enum { TRI_TABLE_FROM = 311 };
-/* Bytes of a table of `n` slices (keep): of each, and the units at which the last one ends and every
- * 16th begins, once more, for whoever looks for a slice; a multiple of 16. */
-enum { TRI_TABLE_SLICE = 13, TRI_TABLE_UNIT = 4, TRI_TABLE_SAMPLE = 16 };
-#define TRI_TABLE_BUCKET ((size_t)1 << 34)
-static inline size_t tri_table_bytes(size_t n)
-{
-    const size_t units = 1 + (n + TRI_TABLE_SAMPLE - 1) / TRI_TABLE_SAMPLE;
-    return (n * TRI_TABLE_SLICE + units * TRI_TABLE_UNIT + 15) / 16 * 16;
-}
-
-/* A bucket: `count` elements of `dtype` at `data` (aligned to 256). Slices lie in it in ascending
- * order without overlap; the gaps between them, less than 16 bytes each, are padding. */
-struct tri_bucket {
-    void *data;
-    size_t count;
-    trib_dtype dtype;
-};
-
-/* A rank's weight. */
-struct tri_weight {
-    const float *device; /* if not NULL, read on the stream; otherwise `value` */
-    float value;
-};
 
 /* The factor of a rank's data. */
 struct tri_factor {

@@ -96,6 +96,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/packing.h"
 #include "kernels/push.h"
 #include "tributary.h"
 
@@ -153,11 +154,10 @@ struct tri_pull_rank {
     bool
         mapped; /* peers' devices map what they access, as the shifts say: send, but of two shots recv */
     int rank;
-    /* Of an allreduce in two shots, in place, recv aligned to 16: a table (keep, in kernels.h) of so many slices.
-     * What is reduced is what pack_kept would make of them at recv, which may hold anything. NULL: it is at send.
-     * Each rank may do as it likes. For kernels that know tables. */
-    const void *table;
-    size_t slices;
+    /* Of an allreduce in two shots, in place, recv aligned to 16: what is reduced is what pack_kept would put there,
+     * which may hold anything. Without a table it is at send. Each rank may do as it likes, but all that have
+     * a table are weighted, or none is. For kernels that know tables. */
+    struct tri_packing list;
 };
 
 /* One call. `here` are the ranks that this device has, nearly always one: they wait for each other,

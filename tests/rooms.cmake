@@ -12,7 +12,7 @@ list(JOIN libc "|" libc)
 set(libc "(${libc})\\.h")
 set(system "(pthread|sched|unistd|sys/[a-z]+|linux/[a-z]+|semaphore|immintrin)\\.h")
 set(cuda "(cuda|cuda_runtime|cuda_runtime_api|cuda_fp16|cuda_bf16)\\.h")
-set(seams "csrc/backend\\.h|kernels/(kernels|pull|push|sparse)\\.h")
+set(seams "csrc/backend\\.h|kernels/(kernels|packing|pull|push|sparse)\\.h")
 set(base "tributary\\.h|csrc/base/.*")
 
 # What opens sockets.
@@ -34,11 +34,11 @@ set(csrc/sparse/published "${call}|csrc/sparse/algorithms/.*|csrc/sparse/publish
 set(csrc/host "${base}|${libc}|${seams}|csrc/host/.*|kernels/cpu/kernels_cpu\\.h|${system}")
 set(csrc/nccl "${base}|${libc}|${seams}|csrc/nccl/.*|kernels/cuda/kernels_cuda\\.h|pthread\\.h|${cuda}|nccl\\.h|${network}|(poll|unistd|sys/socket)\\.h")
 set(csrc/nvtx "${base}|${libc}|csrc/tracer\\.h|nvtx3/nvToolsExt\\.h")
-set(kernels/cpu "${base}|kernels/(kernels|pull|push|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
-set(kernels/cuda "${base}|kernels/(kernels|pull|push|sparse)\\.h|${libc}|atomic|cstddef|cstdint|cstring|kernels/cuda/.*|${cuda}")
+set(kernels/cpu "${base}|kernels/(kernels|packing|pull|push|sparse)\\.h|${libc}|(cpuid|immintrin)\\.h|kernels/cpu/.*")
+set(kernels/cuda "${base}|kernels/(kernels|packing|pull|push|sparse)\\.h|${libc}|atomic|cstddef|cstdint|cstring|kernels/cuda/.*|${cuda}")
 # The files that lie in csrc and kernels themselves: api.c, backend.h, backends.c; kernels.h.
 set(csrc "${base}|${libc}|${seams}|csrc/core/.*|csrc/job/meet\\.h|csrc/lists/.*|csrc/reducer/.*|csrc/sparse/.*")
-set(kernels "tributary\\.h|${libc}|kernels/(pull|push|sparse)\\.h")
+set(kernels "tributary\\.h|${libc}|kernels/(packing|pull|push|sparse)\\.h")
 
 set(wrong "")
 set(files_read 0)

@@ -2,8 +2,9 @@
 // is what a thread has of one rank at a time: an array `element`, of kElements.
 #pragma once
 
+#include "kernels/cuda/arithmetic.cuh"
 #include "kernels/cuda/convert.cuh"
-#include "kernels/cuda/sparse.cuh"
+#include "tributary.h"
 
 namespace {
 
@@ -16,7 +17,7 @@ __device__ inline T plus(T a, T b)
 }
 
 template <typename T>
-__device__ inline T times(T a, T b)
+__device__ inline T product(T a, T b)
 {
     return sizeof(T) == 8 ? static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b))
                           : static_cast<T>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
@@ -28,24 +29,14 @@ __device__ inline T divided(T a, int by)
     return static_cast<T>(a / static_cast<T>(by));
 }
 
-__device__ inline float times(float a, float b)
-{
-    return __fmul_rn(a, b);
-}
-
 __device__ inline float divided(float a, int by)
 {
-    return __fdiv_rn(a, static_cast<float>(by));
-}
-
-__device__ inline double times(double a, double b)
-{
-    return __dmul_rn(a, b);
+    return quotient(a, static_cast<float>(by));
 }
 
 __device__ inline double divided(double a, int by)
 {
-    return __ddiv_rn(a, static_cast<double>(by));
+    return quotient(a, static_cast<double>(by));
 }
 
 template <typename T>
@@ -72,7 +63,7 @@ struct Times {
     template <typename T>
     __device__ T operator()(T a, T b) const
     {
-        return times(a, b);
+        return product(a, b);
     }
 };
 

@@ -121,7 +121,7 @@ __device__ inline void store_parts(const PullJob &job, const Twin &twin, const S
 }
 
 // The same of a list, and its own piece, which is reduced where it is to be.
-template <typename T>
+template <typename T, Source From>
 __device__ inline void gather_parts(const PullJob &job, const Twin &twin, const Shots &shots,
                                     uint32_t k)
 {
@@ -134,7 +134,7 @@ __device__ inline void gather_parts(const PullJob &job, const Twin &twin, const 
         char *const to = rank == self ? shots.recv[self] + extent.begin * sizeof(T)
                                       : slot_at<T>(job, twin, shots, rank, self, k, false);
         if (extent.begin < extent.end)
-            gather_elements<T>(to, job, twin.self, extent.begin, extent.end);
+            gather_elements<T, From>(to, job, twin.self, extent.begin, extent.end);
     }
 }
 
@@ -178,8 +178,7 @@ __device__ inline void plan_own(const PullJob &job, const Twin &twin, Shots &sho
 
 // ---------------------------------------------------------------------------------------- the kernel
 
-// `Gathers`: some rank here has a list.
-template <typename T, int Ranks, bool Gathers>
+template <typename T, int Ranks, Source From>
 __global__ void __launch_bounds__(kTwoShotThreads, kTwoShotAtOnce) pull_two_shot(const PullJob job)
 {
     __shared__ Shots shots;
@@ -193,10 +192,10 @@ __global__ void __launch_bounds__(kTwoShotThreads, kTwoShotAtOnce) pull_two_shot
     uint32_t k = 0;
     for (; (twin.block + uint64_t{k} * job.blocks) * shots.piece < shots.share; k++) {
         plan_own<T>(job, twin, shots, k);
-        if (Gathers && twin.self.table != nullptr)
-            gather_parts<T>(job, twin, shots, k);
-        else
+        if (From == Source::kSend || twin.self.list.table == nullptr)
             store_parts<T>(job, twin, shots, k);
+        else
+            gather_parts<T, From>(job, twin, shots, k);
         if (!meet(job, twin, false))
             return;
         if (shots.staged && k > 0)
@@ -207,27 +206,32 @@ __global__ void __launch_bounds__(kTwoShotThreads, kTwoShotAtOnce) pull_two_shot
         take_results<T>(job, twin, shots, k - 1);
 }
 
-template <typename T, int Ranks, bool Gathers>
+template <typename T, int Ranks, Source From>
 inline trib_status launch_shots(const tri_pull &call, trib_stream stream)
 {
     const PullJob job = pull_job(call, kTwoShotThreads);
-    return launch_job<pull_two_shot<T, Ranks, Gathers>>(job.blocks * static_cast<uint32_t>(call.n),
-                                                        kTwoShotThreads, job, stream);
+    return launch_job<pull_two_shot<T, Ranks, From>>(job.blocks * static_cast<uint32_t>(call.n),
+                                                     kTwoShotThreads, job, stream);
 }
 
-inline bool gathers(const tri_pull &call)
+inline Source source_of(const tri_pull &call)
 {
-    bool any = false;
+    Source source = Source::kSend;
     for (size_t i = 0; i < call.n; i++)
-        any = any || call.here[i].table != nullptr;
-    return any;
+        if (call.here[i].list.table != nullptr)
+            source = call.here[i].list.weighted ? Source::kWeighted : Source::kTensors;
+    return source;
 }
 
 template <typename T, int Ranks>
 inline trib_status launch_two_shot(const tri_pull &call, trib_stream stream)
 {
-    return gathers(call) ? launch_shots<T, Ranks, true>(call, stream)
-                         : launch_shots<T, Ranks, false>(call, stream);
+    const Source source = source_of(call);
+    if constexpr (kIsSum<T>)
+        if (source == Source::kWeighted)
+            return launch_shots<T, Ranks, Source::kWeighted>(call, stream);
+    return source == Source::kSend ? launch_shots<T, Ranks, Source::kSend>(call, stream)
+                                   : launch_shots<T, Ranks, Source::kTensors>(call, stream);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/arithmetic.cuh"
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -82,26 +83,6 @@ __device__ inline float accumulated(float gradient, float residual, float decay)
 __device__ inline double accumulated(double gradient, double residual, double decay)
 {
     return __dadd_rn(gradient, __dmul_rn(decay, residual));
-}
-
-__device__ inline float plus(float a, float b)
-{
-    return __fadd_rn(a, b);
-}
-
-__device__ inline double plus(double a, double b)
-{
-    return __dadd_rn(a, b);
-}
-
-__device__ inline float product(float a, float b)
-{
-    return __fmul_rn(a, b);
-}
-
-__device__ inline double product(double a, double b)
-{
-    return __dmul_rn(a, b);
 }
 
 // x as an entry of bf16 holds it: see struct tri_entries.

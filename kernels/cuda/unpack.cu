@@ -1,4 +1,5 @@
 // unpack: one bucket back into many tensors, plain or divided by the sum of the weights.
+#include "kernels/cuda/arithmetic.cuh"
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
@@ -117,16 +118,6 @@ __global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
 }
 
 // ---------------------------------------------------------------------------------------- weighted
-
-__device__ inline float quotient(float a, float b)
-{
-    return __fdiv_rn(a, b);
-}
-
-__device__ inline double quotient(double a, double b)
-{
-    return __ddiv_rn(a, b);
-}
 
 template <typename Sum>
 struct Divide {

@@ -206,11 +206,13 @@ static void pack(const struct part *part)
 {
     const struct tri_pull *job = &part->job;
     const struct tri_bucket bucket = {part->here.recv, job->count, job->dtype};
+    const struct tri_packing *list = &part->here.list;
     if (part->slices == NULL)
         return;
     if (!tri_pull_is_two_shot(job) || part->here.send != part->here.recv)
         fake_die("a pull packs a list, and is not of two shots in place");
-    if (tri_kernels_cpu.pack(part->slices, part->here.slices, &bucket, NULL, NULL) != TRIB_OK)
+    if (tri_kernels_cpu.pack(part->slices, list->slices, &bucket,
+                             list->weighted ? &list->weight : NULL, NULL) != TRIB_OK)
         fake_die("the CPU's pack fails");
     counts.packed++;
 }
@@ -267,7 +269,7 @@ static void perform(struct fake_meeting *call)
         check_memory(part);
         check_alike(&part->job, &job);
         here[rank] = part->here;
-        here[rank].table = NULL;
+        here[rank].list.table = NULL;
     }
     const bool mapped = check_buffers(call, job.size);
     for (int rank = 0; rank < job.size; rank++)
@@ -326,7 +328,7 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
     const struct tri_pull *job = &part->job;
     bool found = fake_overlaps(part->here.send, bytes_sent(job), begin, bytes) ||
                  fake_overlaps(part->here.recv, bytes_received(job), begin, bytes);
-    for (size_t i = 0; part->slices != NULL && i < part->here.slices; i++)
+    for (size_t i = 0; part->slices != NULL && i < part->here.list.slices; i++)
         found = found ||
                 fake_overlaps(part->slices[i].data,
                               part->slices[i].count * trib_dtype_size(job->dtype), begin, bytes);
@@ -355,8 +357,9 @@ trib_status fake_pull(const struct tri_pull *job, trib_stream stream)
         fake_die("a pull is launched on another device's stream");
     if (fails)
         return TRIB_ERR_CUDA;
-    if (job->here[0].table != NULL)
-        part.slices = fake_slices_in(job->here[0].table, job->here[0].slices, &bucket, stream);
+    if (job->here[0].list.table != NULL)
+        part.slices =
+            fake_slices_in(job->here[0].list.table, job->here[0].list.slices, &bucket, stream);
     fake_submit(stream, &kind, &part, sizeof part);
     return TRIB_OK;
 }

@@ -81,8 +81,8 @@ static void queue(const struct kinds *k, int rank)
 }
 
 /* What is there is the input of rank `of`, `times` over. */
-static void check_elements(const struct kinds *k, const char *what, int rank, const float *data, int of,
-                       int times)
+static void check_elements(const struct kinds *k, const char *what, int rank, const float *data,
+                           int of, int times)
 {
     size_t wrong = 0;
     MUST(cudaMemcpy(k->host, data, k->count * sizeof(float), cudaMemcpyDefault));

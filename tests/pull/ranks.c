@@ -87,12 +87,13 @@ void ranks_pull(const struct ranks *ranks, int device, const void *const *send, 
     memcpy(job.scratch, ranks->scratch, sizeof job.scratch);
     for (int i = 0; i < ranks->each; i++) {
         const int r = device * ranks->each + i;
-        here[i] = (struct tri_pull_rank){.send = send[r],
-                                         .recv = recv[r],
-                                         .mapped = r != call->unmapped,
-                                         .rank = r,
-                                         .table = call->tables != NULL ? call->tables[r] : NULL,
-                                         .slices = call->slices};
+        here[i] =
+            (struct tri_pull_rank){.send = send[r],
+                                   .recv = recv[r],
+                                   .mapped = r != call->unmapped,
+                                   .rank = r,
+                                   .list = {.table = call->tables != NULL ? call->tables[r] : NULL,
+                                            .slices = call->slices}};
     }
     MUST(cudaSetDevice(device));
     CHECK_OK(tri_kernels_cuda.pull(&job, (trib_stream)ranks->streams[device]));

@@ -149,8 +149,12 @@ void list_pack(struct arena *arena, const struct list *list, const struct tri_we
 void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision);
 /* Write the table of a list that is kept; how many slices it has. */
 size_t list_keep(const struct arena *arena, const struct list *list);
-/* What pack makes of the image. */
+/* What pack makes of the image; and with a weight, of a list of these parameters: a bucket of f32 takes f16, bf16 and
+ * f32, one of f64 only f64. */
 void list_pack_image(const struct arena *arena, const struct list *list);
+void list_weigh_image(struct arena *arena, const struct list *list, float weight);
+struct list_params list_weighted_params(trib_dtype dtype, const size_t *counts, size_t n_counts,
+                                        bool aligned, bool padded);
 /* A decision in the arena. */
 size_t decision_place(struct arena *arena, uint32_t value);
 

@@ -73,23 +73,26 @@ static void other_kinds(struct pull_world *w, trib_dtype dtype, enum tri_pull_ki
         }
 }
 
-/* Lists in two shots, staged or not. */
+/* Lists in two shots, staged or not, and of sums weighted or not. */
 static void lists(struct pull_world *w, trib_dtype dtype, bool quick)
 {
     static const size_t numbers[] = {1, 4, 7, 10, 28};
     static const int blocks[] = {0, 1, 3, 12};
+    const bool sums = dtype == TRIB_F32 || dtype == TRIB_F64;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        for (int staged = 0; staged < 2; staged++) {
-            const size_t turn = i + 2 * (size_t)staged + (size_t)w->size + dtype;
-            const struct pull_case c = {.dtype = dtype,
-                                        .op = (trib_op)(TRIB_SUM + (int)(turn % OPS)),
-                                        .count = pull_bucket(dtype, numbers[i]),
-                                        .way = TRI_PULL_TWO_SHOT,
-                                        .blocks = blocks[w->size > 3 ? 1 + turn % 3 : turn % 4],
-                                        .unmapped =
-                                            staged ? (int)(turn % (size_t)w->size) : PULL_NOBODY,
-                                        .numbers = (enum kernels_numbers)(turn / 2 % 3),
-                                        .slices = numbers[i]};
+        for (int way = 0; way < (sums ? 4 : 2); way++) {
+            const bool staged = way % 2 != 0, weighted = way / 2 != 0;
+            const size_t turn = i + 2 * (size_t)way + (size_t)w->size + dtype;
+            const struct pull_case c = {
+                .dtype = dtype,
+                .op = weighted ? TRIB_SUM : (trib_op)(TRIB_SUM + (int)(turn % OPS)),
+                .count = pull_bucket(dtype, numbers[i], weighted),
+                .way = TRI_PULL_TWO_SHOT,
+                .blocks = blocks[w->size > 3 ? 1 + turn % 3 : turn % 4],
+                .unmapped = staged ? (int)(turn % (size_t)w->size) : PULL_NOBODY,
+                .numbers = (enum kernels_numbers)(turn / 2 % 3),
+                .slices = numbers[i],
+                .weighted = weighted};
             if (turn % thinness(w, quick) != 0)
                 continue;
             w->scratch_bytes = tri_pull_scratch_least(c.kind, w->size) * (turn % 2 ? 1 : 12);

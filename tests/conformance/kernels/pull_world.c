@@ -53,23 +53,61 @@ void pull_close(struct pull_world *w)
 enum { LIST_COUNTS = 10 };
 static const size_t list_counts[LIST_COUNTS] = {1, 0, 5, 64, 511, 1000, 3, 4099, 130, 17003};
 
+static struct list_params params_of(const struct pull_case *c, int r)
+{
+    const bool aligned = (c->slices + (size_t)r) % 3 == 0;
+    struct list_params params = {
+        .counts = list_counts, .n_counts = LIST_COUNTS, .aligned = aligned, .padded = true};
+    if (c->weighted)
+        params = list_weighted_params(c->dtype, list_counts, LIST_COUNTS, aligned, true);
+    params.in_turn = true;
+    params.form = r % 4 == 2 ? LIST_PASSED : LIST_KEPT;
+    return params;
+}
+
+/* What pack makes of the rank's list. */
+static void pack_image(const struct pull_world *w, const struct pull_case *c, int r)
+{
+    if (c->weighted)
+        list_weigh_image(w->arena, &w->lists[r], w->weights[r]);
+    else
+        list_pack_image(w->arena, &w->lists[r]);
+}
+
+/* One that is used, 0, or one that is none. */
+static void place_weight(struct pull_world *w, const struct pull_case *c, int r)
+{
+    static const float weights[] = {1, 0.3F, 0, 2.5F, -1, 7, 1e30F};
+    w->weights[r] = weights[(c->slices + (size_t)r) % 7];
+    w->weights_at[r] = arena_place(w->arena, sizeof w->weights[r], 4);
+    memcpy(w->arena->image + w->weights_at[r], &w->weights[r], sizeof w->weights[r]);
+}
+
 /* A list with its bucket; on some ranks it is packed already. */
 static void place_list(struct pull_world *w, const struct pull_case *c, int r)
 {
     struct list *list = &w->lists[r];
-    const struct list_params params = {.counts = list_counts,
-                                       .n_counts = LIST_COUNTS,
-                                       .aligned = (c->slices + (size_t)r) % 3 == 0,
-                                       .padded = true,
-                                       .in_turn = true,
-                                       .form = r % 4 == 2 ? LIST_PASSED : LIST_KEPT};
+    const struct list_params params = params_of(c, r);
     list_make(list, w->arena, c->dtype, c->slices, &params);
+    place_weight(w, c, r);
     w->send[r] = w->recv[r] = list->bucket_at;
     arena_name(w->arena, list->bucket_at, "bucket");
     for (size_t i = 0; i < list->n; i++)
-        kernels_fill(w->arena->image + list->at[i], c->dtype, list->slices[i].count, c->numbers);
+        kernels_fill(w->arena->image + list->at[i], list->slices[i].dtype, list->slices[i].count,
+                     c->numbers);
     if (!list->kept)
-        list_pack_image(w->arena, list);
+        pack_image(w, c, r);
+}
+
+/* Every other rank's weight is on the device; the value beside it must not be looked at. */
+static struct tri_packing packing_of(const struct pull_world *w, const struct pull_case *c, int r)
+{
+    const void *at = w->arena->device + w->weights_at[r];
+    const struct tri_weight weight = {r % 2 == 0 ? at : NULL, r % 2 == 0 ? 77.0F : w->weights[r]};
+    return (struct tri_packing){.table = w->arena->device + w->lists[r].table_at,
+                                .slices = list_keep(w->arena, &w->lists[r]),
+                                .weighted = c->weighted,
+                                .weight = weight};
 }
 
 /* Once they are there: tables; and then send as if it had been packed. */
@@ -77,11 +115,9 @@ static void keep_lists(const struct pull_world *w, const struct pull_case *c,
                        struct tri_pull_rank *here)
 {
     for (int r = 0; r < w->size && c->slices != 0; r++) {
-        const struct list *list = &w->lists[r];
-        if (list->kept)
-            here[r].slices = list_keep(w->arena, list);
-        here[r].table = list->kept ? w->arena->device + list->table_at : NULL;
-        list_pack_image(w->arena, list);
+        if (w->lists[r].kept)
+            here[r].list = packing_of(w, c, r);
+        pack_image(w, c, r);
     }
 }
 
@@ -186,13 +222,13 @@ static void expect(const struct pull_world *w, const struct pull_case *c)
         free(parts[r]);
 }
 
-size_t pull_bucket(trib_dtype dtype, size_t slices)
+size_t pull_bucket(trib_dtype dtype, size_t slices, bool weighted)
 {
     const size_t per_unit = tri_pull_unit_elements(dtype);
     size_t end = 0;
     for (size_t i = 0; i < slices; i++)
         end += (list_counts[i % LIST_COUNTS] + per_unit - 1) / per_unit * per_unit;
-    return end;
+    return end + weighted;
 }
 
 /* Whatever a NaN looks like, it looks so on all ranks. */

@@ -14,6 +14,8 @@ struct pull_world {
     size_t scratch_bytes;
     size_t scratch[TRI_PULL_RANKS], send[TRI_PULL_RANKS], recv[TRI_PULL_RANKS];
     struct list lists[TRI_PULL_RANKS];
+    float weights[TRI_PULL_RANKS];
+    size_t weights_at[TRI_PULL_RANKS];
     struct tri_pull_control *control[TRI_PULL_RANKS], *found;
 };
 
@@ -31,6 +33,7 @@ struct pull_case {
     int root;
     /* Every rank has a list of so many, whose bucket is reduced: some packed, some in a table. 0: none. */
     size_t slices;
+    bool weighted; /* they are, f32 or f64 */
 };
 
 void pull_open(struct pull_world *w, struct arena *arena);
@@ -39,7 +42,7 @@ void pull_close(struct pull_world *w);
 void pull_renew(struct pull_world *w);
 
 /* Elements of the bucket of so many slices. */
-size_t pull_bucket(trib_dtype dtype, size_t slices);
+size_t pull_bucket(trib_dtype dtype, size_t slices, bool weighted);
 /* Buffers, or lists, and scratch for every rank. */
 void pull_place(struct pull_world *w, const struct pull_case *c);
 /* The call in them, `here` of each rank. */

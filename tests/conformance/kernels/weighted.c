@@ -4,12 +4,10 @@
 
 #include "tests/conformance/kernels/kernels.h"
 
-static const trib_dtype narrow_dtypes[] = {TRIB_F16, TRIB_BF16, TRIB_F32};
-
-/* A bucket of f32 takes f16, bf16 and f32, one of f64 only f64. */
-static struct list_params params_of(trib_dtype dtype, const size_t *counts, size_t n_counts,
-                                    bool aligned, bool padded)
+struct list_params list_weighted_params(trib_dtype dtype, const size_t *counts, size_t n_counts,
+                                        bool aligned, bool padded)
 {
+    static const trib_dtype narrow_dtypes[] = {TRIB_F16, TRIB_BF16, TRIB_F32};
     const struct list_params params = {.counts = counts,
                                        .n_counts = n_counts,
                                        .dtypes = dtype == TRIB_F64 ? NULL : narrow_dtypes,
@@ -49,11 +47,20 @@ static void expect_product(struct arena *arena, const struct list *list, size_t 
                         kernels_get(from + j * trib_dtype_size(slice->dtype), slice->dtype));
 }
 
+void list_weigh_image(struct arena *arena, const struct list *list, float weight)
+{
+    const size_t size = trib_dtype_size(list->bucket.dtype), last = list->bucket.count - 1;
+    const bool valid = weight >= 0 && isfinite(weight);
+    memset(arena->image + list->bucket_at, 0, list->bucket.count * size);
+    for (size_t i = 0; valid && weight > 0 && i < list->n; i++)
+        expect_product(arena, list, i, weight);
+    kernels_put(arena->image + list->bucket_at + last * size, list->bucket.dtype,
+                valid ? (double)weight : (double)NAN);
+}
+
 static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
                       const struct list_params *params, float value, bool on_device)
 {
-    const size_t size = trib_dtype_size(dtype);
-    const bool valid = value >= 0 && isfinite(value);
     struct list list;
     arena_reset(arena);
     list_make(&list, arena, dtype, n, params);
@@ -68,12 +75,7 @@ static void pack_case(struct arena *arena, trib_dtype dtype, size_t n,
                                       on_device ? 77.0f : value};
     arena_upload(arena);
     list_pack(arena, &list, &weight);
-
-    memset(arena->image + list.bucket_at, 0, list.bucket.count * size);
-    for (size_t i = 0; valid && value > 0 && i < n; i++)
-        expect_product(arena, &list, i, value);
-    kernels_put(arena->image + list.bucket_at + (list.bucket.count - 1) * size, dtype,
-                valid ? (double)value : (double)NAN);
+    list_weigh_image(arena, &list, value);
     (void)arena_check(arena, "weighted pack");
     list_free(&list);
 }
@@ -178,16 +180,20 @@ void kernels_weighted(struct arena *arena, bool quick)
     for (int d = 0; d < 2; d++)
         for (int aligned = 0; aligned < 2; aligned++)
             for (int padded = 0; padded < 2; padded++) {
-                const struct list_params small = params_of(dtypes[d], tiny, 5, aligned, padded);
-                const struct list_params middle = params_of(dtypes[d], mixed, 10, aligned, padded);
-                const struct list_params large = params_of(dtypes[d], big, 1, aligned, padded);
+                const struct list_params small =
+                    list_weighted_params(dtypes[d], tiny, 5, aligned, padded);
+                const struct list_params middle =
+                    list_weighted_params(dtypes[d], mixed, 10, aligned, padded);
+                const struct list_params large =
+                    list_weighted_params(dtypes[d], big, 1, aligned, padded);
                 shape_cases(arena, dtypes[d], 0, &small);
                 shape_cases(arena, dtypes[d], 1, &small);
                 shape_cases(arena, dtypes[d], quick ? 33 : 1000, &small);
                 shape_cases(arena, dtypes[d], quick ? 9 : 161, &middle);
                 shape_cases(arena, dtypes[d], 6, &large);
                 for (int form = LIST_KEPT; form <= LIST_PASSED; form++) {
-                    struct list_params edges = params_of(dtypes[d], thousand, 1, aligned, padded);
+                    struct list_params edges =
+                        list_weighted_params(dtypes[d], thousand, 1, aligned, padded);
                     edges.form = (enum list_form)form;
                     shape_cases(arena, dtypes[d], 20, &edges);
                     edges.counts = tiny + 1; /* 1 element: 128 slices, of three types, in a chunk */

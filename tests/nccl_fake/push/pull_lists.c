@@ -102,6 +102,32 @@ static void one_differs(void)
     }
 }
 
+/* The average of equals, whatever the weights. */
+static void average_rank(int rank, int size, void *argument)
+{
+    const struct push_ranks *ranks = argument;
+    trib_tensor list[3];
+    (void)size;
+    list_of(ranks, rank, list, 3);
+    CHECK_OK(trib_weighted_average(ranks->comms[rank], list, 3, (float)rank, NULL, NULL,
+                                   ranks->streams[rank]));
+    CHECK_OK(trib_comm_wait(ranks->comms[rank], ranks->streams[rank], PUSH_PLENTY_MS));
+    CHECK(push_holds(ranks, rank, TRIB_F32, LARGE_N, 1));
+}
+
+static void averages(void)
+{
+    struct push_ranks ranks;
+    if (begin(&ranks, "an average again and again")) {
+        CHECK(list_works(&ranks, 3) && packed(0, 0));
+        push_each(&ranks, average_rank); /* weighted it is another list */
+        CHECK(packed(0, 0));
+        push_each(&ranks, average_rank);
+        CHECK(packed(RANKS, RANKS) && large_counts(&ranks, 0, 0, 2, 0));
+        end(&ranks);
+    }
+}
+
 /* What is not pull's, or has no table. */
 static void others_rank(int rank, int size, void *argument)
 {
@@ -115,8 +141,6 @@ static void others_rank(int rank, int size, void *argument)
     for (int i = 0; i < 2; i++)
         CHECK_OK(trib_allreduce_list(comm, list, 3, TRIB_SUM, stream));
     list_of(ranks, rank, list, 3);
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(trib_weighted_average(comm, list, 3, 1, NULL, NULL, stream));
     for (int i = 0; i < 2; i++)
         CHECK_OK(trib_broadcast_list(comm, list, 3, 1, stream));
     for (int i = 0; i < 2; i++)
@@ -162,6 +186,7 @@ void pull_lists(void)
 {
     again();
     one_differs();
+    averages();
     others();
     torn();
 }
