@@ -67,8 +67,9 @@ struct tri_call {
     void
         *room; /* device memory for one element of dtype, which the call owns until it has run; NULL
                  * unless factor.device is set and dtype is not f32 */
-    /* If `packs` said so: what the backend packs to recv, or on its way. Without a table the elements are at send. */
-    struct tri_packing list;
+    /* The elements, as pack_kept would put them to send, which is recv: only if `packs_itself` has said so. Without a
+     * table they are at send. */
+    struct tri_packing packing;
 };
 
 /* Faults of a buffer or stream. */
@@ -326,7 +327,7 @@ struct tri_transport_ops {
 
     /* Would the backend rather pack the elements of this allreduce, which is in place and the only call of its
      * transport at a time, itself, out of a table of slices? Each rank may do as it likes. NULL: never. */
-    bool (*packs)(const struct tri_call *call);
+    bool (*packs_itself)(const struct tri_call *call);
 
     /* Which buffer of this rank's, "send" or "recv", that its peers are to access would go through memory of the
      * backend, for they cannot? NULL: none. The member is NULL where there never is one. */

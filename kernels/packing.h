@@ -45,9 +45,9 @@ struct tri_weight {
 
 /* What pack_kept puts into a bucket: `slices` slices in a table, or those times a weight. */
 struct tri_packing {
-    const void *table; /* NULL: there is nothing to pack */
-    size_t slices;
-    bool weighted;
+    const void *table;        /* NULL: there is nothing to pack */
+    size_t slices;            /* at least one */
+    bool weighted;            /* into a bucket of f32 or f64 */
     struct tri_weight weight; /* if it is */
 };
 

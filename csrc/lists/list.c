@@ -1,6 +1,6 @@
 /* Many tensors in one collective.
  *
- *   check -> layout -> plan -> on the stream: pack, collective, commit, unpack
+ *   check -> layout -> plan -> on the stream: pack (or the collective does), collective, commit, unpack
  * The commit sets one word, the decision, after the collective, and the unpacking kernels look at
  * it. So a list that an abort has torn leaves every tensor as it was. */
 #include "csrc/lists/list.h"

@@ -216,8 +216,8 @@ void tri_plan_make(struct tri_plan *out, struct trib_comm *comm, const struct tr
 static bool is_packed_below(const struct tri_plan *plan)
 {
     const struct tri_transport_ops *ops = plan->backend->transport;
-    return plan->nbuckets == 1 && plan->calls[0].kind == TRI_ALLREDUCE && ops->packs != NULL &&
-           ops->packs(&plan->calls[0]);
+    return plan->nbuckets == 1 && plan->first[1] != 0 && plan->calls[0].kind == TRI_ALLREDUCE &&
+           ops->packs_itself != NULL && ops->packs_itself(&plan->calls[0]);
 }
 
 void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, void *table,
@@ -238,10 +238,10 @@ void tri_plan_use_table(struct tri_plan *plan, const struct tri_layout *layout, 
     plan->table = used == 0 ? NULL : table;
     plan->keeps = keeps && used != 0;
     if (below)
-        plan->calls[0].list = (struct tri_packing){.table = plan->tables[0],
-                                                   .slices = layout->buckets[0].slices,
-                                                   .weighted = plan->weighted,
-                                                   .weight = plan->weight};
+        plan->calls[0].packing = (struct tri_packing){.table = plan->tables[0],
+                                                      .slices = layout->buckets[0].slices,
+                                                      .weighted = plan->weighted,
+                                                      .weight = plan->weight};
 }
 
 static const struct tri_slice *slices_of(const struct tri_plan *plan, size_t b, size_t *out_n)
@@ -283,7 +283,7 @@ static trib_status pack_buckets(const struct tri_plan *plan)
 {
     TRI_TRY(keep_slices(plan));
     for (size_t b = 0; plan->packs && b < plan->nbuckets; b++)
-        if (plan->calls[b].list.table == NULL)
+        if (plan->calls[b].packing.table == NULL)
             TRI_TRY(pack_bucket(plan, b));
     return TRIB_OK;
 }

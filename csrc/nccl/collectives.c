@@ -149,9 +149,10 @@ const char *tri_nccl_refuses(const struct tri_call *call)
 }
 
 /* Two shots read their own rank's elements alone. */
-bool tri_nccl_packs(const struct tri_call *call)
+bool tri_nccl_packs_itself(const struct tri_call *call)
 {
-    return call->kind == TRI_ALLREDUCE && server_alone(call) == PULL;
+    return call->kind == TRI_ALLREDUCE && call->variant != TRIB_VARIANT_ONE_SHOT &&
+           server_alone(call) == PULL;
 }
 
 const char *tri_nccl_stages(const struct tri_call *call)

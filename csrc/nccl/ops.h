@@ -56,7 +56,7 @@ trib_status tri_nccl_split(struct tri_transport **out, struct tri_transport *par
 /* collectives.c */
 trib_status tri_nccl_collective(const struct tri_call *calls, size_t n);
 const char *tri_nccl_refuses(const struct tri_call *call);
-bool tri_nccl_packs(const struct tri_call *call);
+bool tri_nccl_packs_itself(const struct tri_call *call);
 const char *tri_nccl_stages(const struct tri_call *call);
 
 /* close.c */

@@ -92,7 +92,7 @@ trib_status tri_nccl_pull_launch(const struct tri_nccl_pull *pull, int32_t rank,
                                        .recv = call->recv,
                                        .mapped = reached->unmapped == NULL,
                                        .rank = rank,
-                                       .list = call->list};
+                                       .list = call->packing};
     const size_t lane_bytes =
         (pull->memory[0].bytes - (size_t)TRI_NCCL_LANES * TRI_NCCL_PULL_CONTROL) / TRI_NCCL_LANES;
     struct tri_pull job = job_of(pull, call);

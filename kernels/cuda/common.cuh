@@ -1,4 +1,4 @@
-// Shared by pack, unpack and keep: a list of slices as the parameter of one launch, or in a table on
+// Shared by pack, unpack, keep and pull: a list of slices as the parameter of one launch, or in a table on
 // the device, and the launches. What a warp does with it is in pieces.cuh.
 //
 // The bucket is seen as units of 16 bytes. Slices begin at whole units, so a unit belongs to one

@@ -10,6 +10,19 @@ namespace {
 // Elements of a bucket of Dst from tensors of Src: op(out, in) makes one, op.wide(in) a unit of
 // them, op.padding(index) what no tensor has. No tensor is read unless op.reads().
 
+// The first `count` elements of a unit. It may lie in a peer's memory, where a store costs the same however small.
+template <typename T, int N>
+__device__ inline void store_unit(T *to, const Vector<T, N> &unit, uint64_t count)
+{
+    if (count >= static_cast<uint64_t>(N))
+        *reinterpret_cast<Vector<T, N> *>(to) = unit;
+    else
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (static_cast<uint64_t>(i) < count)
+                to[i] = unit.element[i];
+}
+
 // Units `row` to row + Rows - 1 of the lane, those that are `mine`, element by element: the last units
 // of tensors, padding, and tensors at odd addresses.
 template <uint32_t Rows, typename Src, typename Dst, typename List, typename Op>
@@ -30,15 +43,14 @@ __device__ inline void pack_elements(const List &job, uint32_t begin, uint32_t r
     for (uint32_t r = 0; r < Rows; r++) {
         const uint32_t unit = unit_of(begin, row + r);
         const uint64_t index = (job.base + unit) * kPerUnit;
-        Dst *dst = bucket_at<Dst>(job, unit);
+        Vector<Dst, kPerUnit> out;
 #pragma unroll
         for (uint32_t i = 0; i < kPerUnit; i++) {
-            Dst out = op.padding(index + i);
+            out.element[i] = op.padding(index + i);
             if (i < part[row + r].count)
-                op(out, loaded[r][i]);
-            if (mine[row + r] && index + i < job.count)
-                dst[i] = out;
+                op(out.element[i], loaded[r][i]);
         }
+        store_unit(bucket_at<Dst>(job, unit), out, mine[row + r] ? job.count - index : 0);
     }
 }
 

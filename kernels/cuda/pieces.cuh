@@ -1,4 +1,4 @@
-// What a warp of pack or unpack does: it finds the slices that share its chunk of the bucket, and
+// What a warp of pack or unpack does, or of pull that packs: it finds the slices that share its chunk of the bucket, and
 // where each unit comes from or goes to.
 //
 // A warp waits for memory three times: for the samples of the table, for the slices around its

@@ -1,30 +1,12 @@
 // pull in two shots, of a list: what pack would put into send, out of the tensors.
 #pragma once
 
+#include "kernels/cuda/loads.cuh"
 #include "kernels/cuda/pack_weighted.cuh"
 #include "kernels/cuda/pull_meet.cuh"
 #include "kernels/cuda/pull_units.cuh"
 
 namespace {
-
-template <size_t Bytes>
-struct BitsOf;
-template <>
-struct BitsOf<1> {
-    using Type = uint8_t;
-};
-template <>
-struct BitsOf<2> {
-    using Type = uint16_t;
-};
-template <>
-struct BitsOf<4> {
-    using Type = uint32_t;
-};
-template <>
-struct BitsOf<8> {
-    using Type = uint64_t;
-};
 
 // May a bucket of such elements be weighted?
 template <typename T>
@@ -34,10 +16,11 @@ constexpr bool kIsSum<float> = true;
 template <>
 constexpr bool kIsSum<double> = true;
 
-// Where the ranks of a launch have their elements.
+// Where those ranks of a launch that have a table have their elements; the others have them at send.
 enum class Source { kSend, kTensors, kWeighted };
 
-// The rank's list, as a bucket that begins at `bucket`.
+// The rank's list, as a bucket that begins at `bucket`; whoever moves units says which.
+template <typename T>
 __device__ inline Kept list_of(const PullJob &job, const tri_pull_rank &rank, char *bucket)
 {
     const Table table = table_at(const_cast<void *>(rank.list.table), rank.list.slices);
@@ -45,6 +28,7 @@ __device__ inline Kept list_of(const PullJob &job, const tri_pull_rank &rank, ch
     list.bucket = bucket;
     list.count = job.count;
     list.n = static_cast<uint32_t>(rank.list.slices);
+    list.per_unit = Unit<T>::kElements;
     list.data = table.data;
     list.first = table.first;
     list.sample = table.sample;
@@ -72,14 +56,14 @@ __device__ inline void gather_elements(char *to, const PullJob &job, const tri_p
     constexpr uint64_t kElements = Unit<T>::kElements;
     const uint32_t first = static_cast<uint32_t>(begin / kElements);
     const uint32_t last = static_cast<uint32_t>((end + kElements - 1) / kElements);
-    const Kept list = list_of(job, rank, to - uint64_t{first} * kUnit);
+    const Kept list = list_of<T>(job, rank, to - uint64_t{first} * kUnit);
     if constexpr (From == Source::kWeighted) {
         const tri_weight &weight = rank.list.weight;
         gather_units(
             list, first, last,
             PackWeighted<T, Kept>{list, weight_of<T>(weight.device, weight.value, job.count)});
     } else {
-        gather_units(list, first, last, PackOf<typename BitsOf<sizeof(T)>::Type, Kept>{list});
+        gather_units(list, first, last, PackOf<typename Bits<sizeof(T)>::Type, Kept>{list});
     }
 }
 

@@ -329,9 +329,10 @@ static bool uses(const void *argument, const void *begin, size_t bytes)
     bool found = fake_overlaps(part->here.send, bytes_sent(job), begin, bytes) ||
                  fake_overlaps(part->here.recv, bytes_received(job), begin, bytes);
     for (size_t i = 0; part->slices != NULL && i < part->here.list.slices; i++)
-        found = found ||
-                fake_overlaps(part->slices[i].data,
-                              part->slices[i].count * trib_dtype_size(job->dtype), begin, bytes);
+        found =
+            found || fake_overlaps(part->slices[i].data,
+                                   part->slices[i].count * trib_dtype_size(part->slices[i].dtype),
+                                   begin, bytes);
     for (int rank = 0; rank < job->size; rank++)
         found = found ||
                 fake_overlaps(job->control[rank], sizeof *job->control[rank], begin, bytes) ||

@@ -102,28 +102,81 @@ static void one_differs(void)
     }
 }
 
-/* The average of equals, whatever the weights. */
+/* Elements of which rank 0 has as much more as the others, by their weights, have less than the average. */
+static void fill_average(const struct push_ranks *ranks, int rank)
+{
+    const float total = (float)(RANKS * (RANKS + 1) / 2);
+    float *data = ranks->data[rank];
+    for (size_t i = 0; i < LARGE_N; i++)
+        data[i] = (float)(i % 100) + (rank == 0 ? total - 1 : -1);
+}
+
 static void average_rank(int rank, int size, void *argument)
 {
     const struct push_ranks *ranks = argument;
+    const float *data = ranks->data[rank];
     trib_tensor list[3];
+    size_t wrong = 0;
     (void)size;
+    fill_average(ranks, rank);
     list_of(ranks, rank, list, 3);
-    CHECK_OK(trib_weighted_average(ranks->comms[rank], list, 3, (float)rank, NULL, NULL,
+    CHECK_OK(trib_weighted_average(ranks->comms[rank], list, 3, (float)(rank + 1), NULL, NULL,
                                    ranks->streams[rank]));
     CHECK_OK(trib_comm_wait(ranks->comms[rank], ranks->streams[rank], PUSH_PLENTY_MS));
-    CHECK(push_holds(ranks, rank, TRIB_F32, LARGE_N, 1));
+    for (size_t i = 0; i < LARGE_N; i++)
+        wrong += data[i] != (float)(i % 100);
+    CHECK_MSG(wrong == 0, "rank %d: %zu averages are wrong", rank, wrong);
 }
 
+/* The same list weighted is another one, and so it is again as a sum. */
 static void averages(void)
 {
     struct push_ranks ranks;
     if (begin(&ranks, "an average again and again")) {
         CHECK(list_works(&ranks, 3) && packed(0, 0));
-        push_each(&ranks, average_rank); /* weighted it is another list */
+        push_each(&ranks, average_rank);
         CHECK(packed(0, 0));
         push_each(&ranks, average_rank);
         CHECK(packed(RANKS, RANKS) && large_counts(&ranks, 0, 0, 2, 0));
+        CHECK(list_works(&ranks, 3) && packed(0, 0));
+        CHECK(list_works(&ranks, 3) && packed(RANKS, RANKS));
+        end(&ranks);
+    }
+}
+
+/* A broadcast of the same list, and one that a graph captures, leave its table as it is. */
+static void between_rank(int rank, int size, void *argument)
+{
+    const struct push_ranks *ranks = argument;
+    trib_tensor list[3];
+    (void)size;
+    list_of(ranks, rank, list, 3);
+    CHECK_OK(trib_broadcast_list(ranks->comms[rank], list, 3, 1, ranks->streams[rank]));
+    CHECK_OK(trib_comm_wait(ranks->comms[rank], ranks->streams[rank], PUSH_PLENTY_MS));
+}
+
+static void capture_list(struct push_ranks *ranks)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaGraph_t graph = NULL;
+        CHECK(cudaStreamBeginCapture(ranks->streams[rank], cudaStreamCaptureModeThreadLocal) ==
+              cudaSuccess);
+        sum_list(ranks, rank, 3);
+        CHECK(cudaStreamEndCapture(ranks->streams[rank], &graph) == cudaSuccess);
+        CHECK(graph != NULL && cudaGraphDestroy(graph) == cudaSuccess);
+    }
+}
+
+static void between(void)
+{
+    struct push_ranks ranks;
+    if (begin(&ranks, "a list, and the same otherwise between")) {
+        CHECK(list_works(&ranks, 3) && list_works(&ranks, 3) && packed(RANKS, RANKS));
+        push_each(&ranks, between_rank);
+        (void)large_counts(&ranks, -1, -1, -1, -1);
+        CHECK(packed(0, 0) && list_works(&ranks, 3) && packed(RANKS, 0));
+        capture_list(&ranks);
+        CHECK(packed(0, 0) && list_works(&ranks, 3) && packed(RANKS, 0));
         end(&ranks);
     }
 }
@@ -136,10 +189,10 @@ static void others_rank(int rank, int size, void *argument)
     trib_comm *comm = ranks->comms[rank];
     trib_tensor list[3];
     (void)size;
-    list_of(ranks, rank, list, 3);
-    list[1].dtype = TRIB_I32; /* two buckets */
+    list[0] = (trib_tensor){ranks->data[rank], LARGE_N, TRIB_F32, 0}; /* two buckets */
+    list[1] = (trib_tensor){(float *)ranks->data[rank] + LARGE_N, FIRST, TRIB_I32, 0};
     for (int i = 0; i < 2; i++)
-        CHECK_OK(trib_allreduce_list(comm, list, 3, TRIB_SUM, stream));
+        CHECK_OK(trib_allreduce_list(comm, list, 2, TRIB_SUM, stream));
     list_of(ranks, rank, list, 3);
     for (int i = 0; i < 2; i++)
         CHECK_OK(trib_broadcast_list(comm, list, 3, 1, stream));
@@ -187,6 +240,7 @@ void pull_lists(void)
     again();
     one_differs();
     averages();
+    between();
     others();
     torn();
 }
