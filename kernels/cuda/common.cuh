@@ -88,6 +88,15 @@ static_assert(sizeof(char *) + sizeof(uint32_t) + sizeof(uint8_t) == TRI_TABLE_S
                   sizeof(uint32_t) == TRI_TABLE_UNIT,
               "tri_table_bytes is what a table takes");
 
+// A list whose slices are in `table`, which has them all: `n`. Units are the caller's to say.
+__host__ __device__ inline Kept kept_of(const Head &head, const void *table, size_t n)
+{
+    const Table at = table_at(const_cast<void *>(table), n);
+    Kept kept = {head, at.data, at.first, at.sample, at.tail};
+    kept.n = static_cast<uint32_t>(n);
+    return kept;
+}
+
 // ------------------------------------------------------------------------------------- on the host
 
 // The arguments of pack or unpack, and the part that is queued already.
@@ -225,9 +234,7 @@ inline trib_status launch(const Request &request, trib_stream stream)
 template <auto Kernel>
 inline trib_status launch_kept(const Request &request, const void *table, trib_stream stream)
 {
-    const Table at = table_at(const_cast<void *>(table), request.n);
-    Kept kept = {head_of(request), at.data, at.first, at.sample, at.tail};
-    kept.n = static_cast<uint32_t>(request.n);
+    Kept kept = kept_of(head_of(request), table, request.n);
     kept.units = static_cast<uint32_t>(units_of(*request.bucket, log2_of(kept.per_unit)));
     return launch_list<Kernel>(kept, stream);
 }

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
     pack_weighted(const __grid_constant__ List job)
 {
     const Weight<Sum> weight = weight_of<Sum>(job.device_weight, job.weight, job.count);
-    move_chunk(job, blockIdx.x, PackWeighted<Sum, List>{job, weight});
+    move_chunk(job, blockIdx.x, PackWeighted<Sum, List>{{}, job, weight});
 }
 
 } // namespace

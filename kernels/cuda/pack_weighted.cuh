@@ -4,6 +4,7 @@
 #include "kernels/cuda/arithmetic.cuh"
 #include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/weighted.cuh"
 
 namespace {
 
@@ -49,21 +50,12 @@ struct Scale : Weight<Sum> {
 };
 
 template <typename Sum, typename List>
-struct PackWeighted {
+struct PackWeighted : WeightedUnits<Sum> {
     const List &job;
     Weight<Sum> weight;
 
-    static constexpr int kPerUnit = kUnit / sizeof(Sum);
-    static constexpr int kCount = kChunk * kPerUnit;
-
-    __device__ uint32_t per_unit() const
-    {
-        return kPerUnit;
-    }
-    __device__ uint32_t unit_bytes(trib_dtype dtype) const
-    {
-        return is_half<Sum>(dtype) ? kUnit / 2 : kUnit;
-    }
+    using WeightedUnits<Sum>::kPerUnit;
+    using WeightedUnits<Sum>::kCount;
 
     template <typename T>
     __device__ void chunk_of(const Part &part, uint32_t unit) const
@@ -87,14 +79,7 @@ struct PackWeighted {
     {
         if (weight.weight == Sum(0))
             return zero_chunk(unit);
-        if constexpr (sizeof(Sum) == sizeof(double))
-            chunk_of<double>(part, unit);
-        else if (part.dtype == TRIB_F16)
-            chunk_of<F16>(part, unit);
-        else if (part.dtype == TRIB_BF16)
-            chunk_of<Bf16>(part, unit);
-        else
-            chunk_of<float>(part, unit);
+        with_tensor_type<Sum>(part.dtype, [&](auto type) { chunk_of<decltype(type)>(part, unit); });
     }
 
     // The units whose tensors are of T, for which is_mine(dtype).

@@ -19,21 +19,15 @@ constexpr bool kIsSum<double> = true;
 // Where those ranks of a launch that have a table have their elements; the others have them at send.
 enum class Source { kSend, kTensors, kWeighted };
 
-// The rank's list, as a bucket that begins at `bucket`; whoever moves units says which.
+// The rank's list, as a bucket that begins at `bucket`.
 template <typename T>
 __device__ inline Kept list_of(const PullJob &job, const tri_pull_rank &rank, char *bucket)
 {
-    const Table table = table_at(const_cast<void *>(rank.list.table), rank.list.slices);
-    Kept list = {};
-    list.bucket = bucket;
-    list.count = job.count;
-    list.n = static_cast<uint32_t>(rank.list.slices);
-    list.per_unit = Unit<T>::kElements;
-    list.data = table.data;
-    list.first = table.first;
-    list.sample = table.sample;
-    list.tail = table.tail;
-    return list;
+    Head head = {};
+    head.bucket = bucket;
+    head.count = job.count;
+    head.per_unit = Unit<T>::kElements;
+    return kept_of(head, rank.list.table, rank.list.slices);
 }
 
 // Units [first, last), by all warps of a block.
@@ -61,7 +55,7 @@ __device__ inline void gather_elements(char *to, const PullJob &job, const tri_p
         const tri_weight &weight = rank.list.weight;
         gather_units(
             list, first, last,
-            PackWeighted<T, Kept>{list, weight_of<T>(weight.device, weight.value, job.count)});
+            PackWeighted<T, Kept>{{}, list, weight_of<T>(weight.device, weight.value, job.count)});
     } else {
         gather_units(list, first, last, PackOf<typename Bits<sizeof(T)>::Type, Kept>{list});
     }

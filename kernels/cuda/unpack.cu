@@ -4,6 +4,7 @@
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
 #include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/weighted.cuh"
 
 namespace {
 
@@ -149,21 +150,12 @@ __device__ inline void store_quotients(const Part &part, const uint4 &in, const 
 }
 
 template <typename Sum, typename List>
-struct UnpackWeighted {
+struct UnpackWeighted : WeightedUnits<Sum> {
     const List &job;
     Divide<Sum> op;
 
-    static constexpr int kPerUnit = kUnit / sizeof(Sum);
-    static constexpr int kCount = kChunk * kPerUnit;
-
-    __device__ uint32_t per_unit() const
-    {
-        return kPerUnit;
-    }
-    __device__ uint32_t unit_bytes(trib_dtype dtype) const
-    {
-        return is_half<Sum>(dtype) ? kUnit / 2 : kUnit;
-    }
+    using WeightedUnits<Sum>::kPerUnit;
+    using WeightedUnits<Sum>::kCount;
 
     template <typename T>
     __device__ void chunk_of(const Part &part, uint32_t unit) const
@@ -178,26 +170,13 @@ struct UnpackWeighted {
 
     __device__ void chunk(const Part &part, uint32_t unit) const
     {
-        if constexpr (sizeof(Sum) == sizeof(double))
-            chunk_of<double>(part, unit);
-        else if (part.dtype == TRIB_F16)
-            chunk_of<F16>(part, unit);
-        else if (part.dtype == TRIB_BF16)
-            chunk_of<Bf16>(part, unit);
-        else
-            chunk_of<float>(part, unit);
+        with_tensor_type<Sum>(part.dtype, [&](auto type) { chunk_of<decltype(type)>(part, unit); });
     }
 
     __device__ void store(const Part &part, const uint4 &in) const
     {
-        if constexpr (sizeof(Sum) == sizeof(double))
-            store_quotients<double>(part, in, op);
-        else if (part.dtype == TRIB_F16)
-            store_quotients<F16>(part, in, op);
-        else if (part.dtype == TRIB_BF16)
-            store_quotients<Bf16>(part, in, op);
-        else
-            store_quotients<float>(part, in, op);
+        with_tensor_type<Sum>(part.dtype,
+                              [&](auto type) { store_quotients<decltype(type)>(part, in, op); });
     }
 
     __device__ void parts(const Part (&part)[kRows], uint32_t begin, uint32_t end) const
@@ -212,7 +191,7 @@ __global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
     unpack_weighted(const __grid_constant__ List job)
 {
     const Sum total = reinterpret_cast<const Sum *>(job.bucket)[job.count - 1];
-    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{job, {total}});
+    move_chunk(job, block_from_end(), UnpackWeighted<Sum, List>{{}, job, {total}});
 }
 
 } // namespace
