@@ -86,7 +86,6 @@ static void lists(struct pull_world *w, trib_dtype dtype, bool quick)
             const struct pull_case c = {
                 .dtype = dtype,
                 .op = weighted ? TRIB_SUM : (trib_op)(TRIB_SUM + (int)(turn % OPS)),
-                .count = pull_bucket(dtype, numbers[i], weighted),
                 .way = TRI_PULL_TWO_SHOT,
                 .blocks = blocks[w->size > 3 ? 1 + turn % 3 : turn % 4],
                 .unmapped = staged ? (int)(turn % (size_t)w->size) : PULL_NOBODY,

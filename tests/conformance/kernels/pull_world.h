@@ -23,7 +23,7 @@ struct pull_world {
 struct pull_case {
     trib_dtype dtype;
     trib_op op;
-    size_t count;
+    size_t count; /* of a list: whatever its bucket has */
     enum tri_pull_way way;
     int blocks, unmapped; /* a rank, or PULL_NOBODY */
     bool in_place;        /* every other rank */
@@ -41,14 +41,12 @@ void pull_close(struct pull_world *w);
 /* Controls as before the first call, and no abort. */
 void pull_renew(struct pull_world *w);
 
-/* Elements of the bucket of so many slices. */
-size_t pull_bucket(trib_dtype dtype, size_t slices, bool weighted);
 /* Buffers, or lists, and scratch for every rank. */
 void pull_place(struct pull_world *w, const struct pull_case *c);
 /* The call in them, `here` of each rank. */
 struct tri_pull pull_job(const struct pull_world *w, const struct pull_case *c,
                          struct tri_pull_rank *here);
 /* All of it: placed, made, and every byte compared. */
-void pull_call(struct pull_world *w, const struct pull_case *c);
+void pull_call(struct pull_world *w, const struct pull_case *of);
 
 #endif
