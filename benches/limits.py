@@ -10,7 +10,8 @@ and two_shot. benches/README.md has the commands.
 
 A kernel is ahead at a size if its median is below NCCL's in every row: eager and in a graph, in and
 out of place, on each machine. It serves up to the last of consecutive sizes at which it is ahead,
-and nothing is read between two sizes: NCCL's times jump there. Those of push in one shot and in two
+and nothing is read between two sizes: NCCL's times jump there. Pull's allreduces have a second limit,
+for buffers that go through its scratch. Those of push in one shot and in two
 do not: the one ends where the lines through their medians cross, at the nearest quarter of a power
 of two. Where nothing larger was measured, or nothing at all, a larger number of ESTIMATES holds, and
 the header says so.
@@ -49,6 +50,7 @@ ESTIMATES = {
              "reduce_scatter": (256 * MIB, 4 * MIB, 256 * MIB),
              "allgather": (256 * MIB, 256 * MIB, 256 * MIB),
              "alltoall": (256 * MIB, 16 * MIB, 256 * MIB), "broadcast": (64 * MIB, 0, 0)},
+    "staged": {"allreduce": (1024 * MIB, 16 * MIB, 8 * MIB)},
 }
 
 
@@ -57,7 +59,7 @@ class Row(NamedTuple):
 
     kind: str
     ranks: int
-    side: str  # push, two shot (of push), pull
+    side: str  # push, two shot (of push), pull, staged (of pull)
     kib: int
     way: str  # which rows of two sides belong together: the file, and eager or graph
     ours: float
@@ -90,6 +92,13 @@ def read_push(name: str, ranks: int, lines: Iterable[str]) -> Iterator[Row]:
         yield Row(kind, ranks, side, size, f"{name} graph", medians[3], medians[4])
 
 
+def beside(side: str) -> list[str]:
+    """The rows of NCCL that a side of trib_pull is measured by. What is staged takes the same in place."""
+    if side == "staged":
+        return ["NCCL", "NCCL in place"]
+    return [side.replace("two shot", "NCCL")] if side.startswith("two shot") else []
+
+
 def read_pull(name: str, ranks: int, lines: Iterable[str]) -> Iterator[Row]:
     """trib_pull: of allreduces, a line for each side with median and p99, eager and in graphs."""
     medians = {}
@@ -99,10 +108,10 @@ def read_pull(name: str, ranks: int, lines: Iterable[str]) -> Iterator[Row]:
             words = found[3].split()
             medians[kib_of(float(found[1]) * 2**20), found[2]] = float(words[0]), float(words[2])
     for (size, side), ours in medians.items():
-        if side.startswith("two shot"):
-            nccl = medians[size, side.replace("two shot", "NCCL")]
-            for way, mine, its in zip(("eager", "graph"), ours, nccl):
-                yield Row("allreduce", ranks, "pull", size, f"{name} {way} {side}", mine, its)
+        for nccl in beside(side):
+            what = "staged" if side == "staged" else "pull"
+            for way, mine, its in zip(("eager", "graph"), ours, medians[size, nccl]):
+                yield Row("allreduce", ranks, what, size, f"{name} {way} {side} {nccl}", mine, its)
 
 
 def is_pushed(kind: str, ranks: int, kib: int) -> bool:
@@ -197,7 +206,7 @@ def one_shot_limit(rows: list[Row], ranks: int) -> Limit:
 
 def push_limit(rows: list[Row], kind: str, ranks: int) -> Limit:
     """Up to where it is ahead of NCCL, and further ahead of it than pull."""
-    pushed = by_size(faster_shots([row for row in rows if row.side != "pull"]))
+    pushed = by_size(faster_shots([row for row in rows if row.side not in ("pull", "staged")]))
     pulled = by_size(row for row in rows if row.side == "pull")
     most = 0
     for size, those in pushed.items():
@@ -208,16 +217,16 @@ def push_limit(rows: list[Row], kind: str, ranks: int) -> Limit:
     return Limit(max(most, guess), most >= guess)
 
 
-def pull_limits(rows: list[Row], kind: str, ranks: int) -> tuple[Limit, Limit]:
+def pull_limits(rows: list[Row], kind: str, ranks: int, side: str = "pull") -> tuple[Limit, Limit]:
     """From behind which size and up to which it is ahead: the most sizes in a row."""
-    sizes = by_size(row for row in rows if row.side == "pull")
+    sizes = by_size(row for row in rows if row.side == side)
     above, most, longest = 0, 0, 0
     behind, run = 0, 0
     for size, those in sizes.items():
         behind, run = (behind, run + 1) if are_ahead(those) else (size, 0)
         if run > longest:
             above, most, longest = behind, size, run
-    guess = estimate("pull", kind, ranks)
+    guess = estimate(side, kind, ranks)
     if sizes and most < max(sizes):
         return Limit(above, True), Limit(most, True)
     return Limit(above, bool(sizes)), Limit(max(most, guess), most >= guess)
@@ -250,9 +259,11 @@ static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_NCCL_MEASURED
 def limits_of(rows: list[Row], kind: str, ranks: int) -> dict[str, Limit]:
     rows = [row for row in rows if row.kind == kind and row.ranks == ranks]
     above, pull = pull_limits(rows, kind, ranks)
+    nothing = Limit(0, True), Limit(0, True)
+    staged = pull_limits(rows, kind, ranks, "staged") if kind == "allreduce" else nothing
     one_shot = one_shot_limit(rows, ranks) if kind == "allreduce" else Limit(0, True)
     return {"one_shot": one_shot, "push": push_limit(rows, kind, ranks), "pull_above": above,
-            "pull": pull}
+            "pull": pull, "staged_above": staged[0], "staged": staged[1]}
 
 
 def lines_of(rows: list[Row]) -> Iterator[str]:

@@ -215,9 +215,11 @@ struct tri_symmetric_ops {
     /* Does the backend serve an allreduce of so many elements in such memory, and less well elsewhere? NULL: none. The
      * same on all ranks. */
     bool (*serves)(struct tri_transport *transport, size_t count, trib_dtype dtype);
-    /* Bytes that the backend wants to have first, for itself, in an allocation of its own. The same on all
-     * ranks. NULL: none. */
+    /* Bytes that the backend wants to have for itself, in an allocation of its own, once ranks of several processes have
+     * made what they share. The same on all ranks. NULL: none. */
     size_t (*wants)(struct tri_transport *transport);
+    /* Then: may this rank have it? After a failure on some rank settle_wanted follows at once. */
+    trib_status (*begin_wanted)(struct tri_transport *transport);
     /* Allocate memory->bytes on this rank's device, aligned to 256: `here` of this rank. If ranks are in
      * other processes, export it: *out_fd becomes the caller's; otherwise, and after a failure, it is -1. */
     trib_status (*alloc)(struct tri_transport *transport, struct tri_symmetric *memory,
@@ -226,7 +228,7 @@ struct tri_symmetric_ops {
      * all of them. The descriptors stay the caller's. NULL: there are no other processes. */
     trib_status (*map)(struct tri_transport *transport, struct tri_symmetric *memory,
                        const int *fds);
-    /* Try what was wanted. Then settle says whether that has succeeded on all ranks: if so, it is the
+    /* Try what was wanted. Then settle says whether all that has succeeded on all ranks: if so, it is the
      * backend's; otherwise it is released, NULL if it was never made. Nothing is wanted any more. */
     trib_status (*try_wanted)(struct tri_transport *transport, struct tri_symmetric *memory);
     void (*settle_wanted)(struct tri_transport *transport, struct tri_symmetric *memory,

@@ -98,12 +98,12 @@
  *  each rank stores one share into the memory of each peer, and each peer reduces its share and stores the
  *  result into that of all. They serve up to so many bytes, by default:
  *
- *    GPUs                 allreduce, in one process   a process each   reduce_scatter, to each rank
- *    2, over NVLink       1 MiB                       2 MiB            as an allreduce
- *    3, over NVLink       1 MiB (16 bytes less)       5 MiB (32 less)  512 KiB
- *    4, over NVLink       1 MiB                       4 MiB            512 KiB
- *    5 to 8, over NVLink  512 KiB                     512 KiB          256 KiB, to all ranks together
- *    over PCI Express     64 KiB                      64 KiB           64 KiB, as above
+ *    GPUs                 allreduce                reduce_scatter, to each rank
+ *    2, over NVLink       1 MiB                    as an allreduce
+ *    3, over NVLink       1 MiB (16 bytes less)    512 KiB
+ *    4, over NVLink       1 MiB                    512 KiB
+ *    5 to 8, over NVLink  512 KiB                  256 KiB, to all ranks together
+ *    over PCI Express     64 KiB                   64 KiB, as above
  *
  *  For f64 and integers it is half of that, and for an allgather, an alltoall (to each rank) or a broadcast
  *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 32
@@ -120,13 +120,13 @@
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
  *  its own GPU alone (CUDA_VISIBLE_DEVICES) takes the limit of PCI Express, for all ranks.
  *
- *  With 2 to 4 GPUs in one process, over NVLink, and 40 MiB or more of `peer_bytes`, larger allreduces do
- *  not reach NCCL either, up to 1 GiB with 2 GPUs, 256 MiB with 3, 64 MiB with 4: each rank reduces its
- *  share of the elements, of which the others store their parts in memory of the library, and stores the
- *  result where all ranks want it. Nor do larger reduce_scatters, allgathers and alltoalls, up to 256 MiB of
- *  the longer buffer (with 3 GPUs 4, 256 and 16 MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB: each rank
- *  reads what it needs where the others have it. For that the GPUs are given access to each
- *  other's memory (cudaDeviceEnablePeerAccess) and default pools (cudaMemPoolSetAccess), which stays as
+ *  With 2 to 4 GPUs over NVLink, in one process or a process each, and 40 MiB or more of `peer_bytes`, larger
+ *  allreduces do not reach NCCL either, up to 1 GiB with 2 GPUs, 256 MiB with 3, 64 MiB with 4: each rank
+ *  reduces its share of the elements, of which the others store their parts in memory of the library, and
+ *  stores the result where all ranks want it. Nor do larger reduce_scatters, allgathers and alltoalls, up to
+ *  256 MiB of the longer buffer (with 3 GPUs 4, 256 and 16 MiB), and with 2 GPUs broadcasts, from 1 to 64 MiB:
+ *  each rank reads what it needs where the others have it. In one process the GPUs are given access to each
+ *  other's memory (cudaDeviceEnablePeerAccess) and default pools (cudaMemPoolSetAccess) for that, which stays as
  *  long as the process: do not disable it, nor the access that you have given to a pool or a mapping of your
  *  own while a call or a graph has memory of it. With less `peer_bytes` nothing is opened. The buffer that the
  *  others access, of an allreduce `recv` (in one shot `send`), else `send`, is to be of cudaMalloc, of a pool that all these GPUs
@@ -134,11 +134,12 @@
  *  (cuMemSetAccess). Any other, on any rank, sends the call through memory of the library instead: of an
  *  allreduce with 2 GPUs still ahead of NCCL, with more up to 12 % behind from 32 MiB on, and of the other kinds
  *  far behind from some MiB on (trib_counters.staged_calls counts them, and TRIB_CALL_UNSTAGED refuses
- *  them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a
- *  process each, these kernels serve such memory alone: calls by TRIB_VARIANT_SYMMETRIC, and the buckets of
- *  reducers. At most two communicators on a GPU have this, and others have the same room for small calls. When a rank's call has
- *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what
- *  has begun to is done.
+ *  them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a process each nothing else does: by
+ *  TRIB_VARIANT_SYMMETRIC, and in the buckets of reducers, calls go as in one process. Others go through
+ *  memory of the library where that is ahead of NCCL, which is allreduces, with 3 and 4 GPUs from 1 MiB on up to 16 and
+ *  8 MiB; the rest is NCCL's. At most two communicators on a GPU have all this, and others have the same room for small calls. When a
+ *  rank's call has ended, after an abort as well, no other rank accesses its buffers any more; an abort waits
+ *  until what has begun to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph
@@ -1082,7 +1083,8 @@ typedef struct trib_call_options {
  *  With TRIB_CALL_UNSTAGED such a buffer is TRIB_ERR_INVALID_BUFFER on its rank alone, before anything is
  *  queued: the other ranks, if they have made the call, wait for this one until it makes it without the flag, or an
  *  abort. The flag is TRIB_ERR_UNSUPPORTED in a batch and in trib_allreduce_list_with, and changes nothing where
- *  nothing is staged: where push or NCCL serves the call, and on host.
+ *  nothing is staged: where push or NCCL serves the call, and on host. With a process each it refuses any large
+ *  allreduce of other than symmetric memory that NCCL does not serve.
  *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
  *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)
  *  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no
@@ -1190,8 +1192,7 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  *
  * It is for kernels of your own, at the addresses that trib_symmetric_query gives, and for
  * TRIB_VARIANT_SYMMETRIC, of trib_allreduce_with and its kin. That serves calls as AUTO does; but where each rank
- * has a process of its own, with 2 to 4 GPUs over NVLink, large ones do not reach NCCL either, up to the sizes
- * that PEERS gives for one process. With TRIB_WINDOWS it is registered with NCCL.
+ * has a process of its own, large ones as those of one process (PEERS). With TRIB_WINDOWS it is registered with NCCL.
  *
  * All ranks make the calls alloc, import and free, which block, within the communicator's timeout_ms. Not in
  * a batch. They succeed on all ranks or on none, unless the communicator ends meanwhile (as it does if an
@@ -1203,8 +1204,7 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  * ranks, and graphs whose calls use it are destroyed; before trib_symmetric_free, calls have ended as well. */
 
 /** `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what
- *  devices map at once, 2 MiB; between processes a communicator's first allocation takes 32 MiB more on each
- *  device. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why. */
+ *  devices map at once, 2 MiB. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why. */
 TRIB_API trib_status trib_symmetric_alloc(void **out, trib_comm *comm, size_t bytes);
 
 /** The same; and this rank's `bytes` bytes at `data` are copied to it, queued on `stream`. */
@@ -1758,11 +1758,10 @@ typedef struct trib_reducer_options {
  *  as large as all gradients, two sets with TRIB_REDUCER_TWINS, none in place (and see
  *  TRIB_REDUCER_LEARN_ORDER), and with options.sparse what trib_sparse_bytes says of each.
  *
- *  Where 2 to 4 GPUs of one host, over NVLink, have a process each, and some bucket is as large as calls that
- *  the kernels of PEERS serve in symmetric memory, all buckets lie in such memory, and those do not reach NCCL.
- *  (Not with options.sparse, nor in place.) trib_memory counts it among peer_bytes, rounded up to 2 MiB, and the
- *  first such memory of a communicator takes 32 MiB more; it stays for later reducers and sparse states until the
- *  communicator is destroyed. If a rank cannot map it, no rank gets a reducer. */
+ *  Where ranks have a process each, and some bucket is as large as calls that the kernels of PEERS serve better in
+ *  symmetric memory, all buckets lie in such memory, and those do not reach NCCL.
+ *  (Not with options.sparse, nor in place.) trib_memory counts it among peer_bytes, rounded up to 2 MiB; it stays
+ *  for later reducers and sparse states until the communicator is destroyed. If a rank cannot map it, no rank gets a reducer. */
 TRIB_API trib_status trib_reducer_create(trib_reducer **out, trib_comm *comm,
                                          const trib_tensor *gradients, size_t n,
                                          const trib_reducer_options *options);

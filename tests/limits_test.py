@@ -39,9 +39,18 @@ def pushed(*rows: str) -> list[str]:
     return lines
 
 
+def pulled(*rows: str) -> list[str]:
+    """trib_pull's rows: "MiB side ours", in bursts and in graphs the same; _ for a blank."""
+    lines = []
+    for row in rows:
+        mib, side, ours = row.split()
+        lines.append(f"{mib:>5}  {side.replace('_', ' '):18} {ours} 9.9 {ours} 9.9 0")
+    return lines
+
+
 class Limits(unittest.TestCase):
     def of(self, kind: str, swept: list[str], push: list[str]) -> list[tuple[int, bool]]:
-        """Of 3 ranks: one_shot, push, pull_above and pull, and whether each was measured."""
+        """Of 3 ranks: one_shot, push, pull_above, pull and staged, and whether each was measured."""
         rows = [*limits.read_sweep("new.txt", 3, swept), *limits.read_push("push.txt", 3, push)]
         return [tuple(limit) for limit in limits.limits_of(rows, kind, 3).values()]
 
@@ -52,7 +61,7 @@ class Limits(unittest.TestCase):
                       "reduce_scatter one_shot graph 4096 yes 9 9",
                       "reduce_scatter default graph 2048 no 19 9",
                       "reduce_scatter push graph 2048 no 19 9")
-        self.assertEqual(self.of("reduce_scatter", swept, [])[2:], [(0, True), (2048, True)])
+        self.assertEqual(self.of("reduce_scatter", swept, [])[2:4], [(0, True), (2048, True)])
 
     def test_pull_begins_behind_a_hole_and_one_size_alone_is_none(self) -> None:
         swept = sweep("broadcast one_shot eager 512 no 5 9",
@@ -60,7 +69,7 @@ class Limits(unittest.TestCase):
                       "broadcast one_shot eager 2048 no 8 9",
                       "broadcast one_shot eager 4096 no 8 9",
                       "broadcast one_shot eager 8192 no 9 8")
-        self.assertEqual(self.of("broadcast", swept, [])[2:], [(1024, True), (4096, True)])
+        self.assertEqual(self.of("broadcast", swept, [])[2:4], [(1024, True), (4096, True)])
 
     def test_pull_that_is_never_ahead_serves_nothing(self) -> None:
         swept = sweep("allgather one_shot eager 512 no 9 8")
@@ -69,8 +78,8 @@ class Limits(unittest.TestCase):
     def test_what_shows_no_end_takes_the_estimate(self) -> None:
         swept = sweep("allreduce two_shot graph 1024 no 5 9",
                       "allreduce one_shot graph 1024 no 19 9")
-        self.assertEqual(self.of("allreduce", swept, [])[2:], [(0, True), (65536, False)])
-        self.assertEqual(self.of("alltoall", [], [])[1:],
+        self.assertEqual(self.of("allreduce", swept, [])[2:4], [(0, True), (65536, False)])
+        self.assertEqual(self.of("alltoall", [], [])[1:4],
                          [(768, False), (0, False), (16384, False)])
 
     def test_one_shot_ends_where_the_lines_cross(self) -> None:
@@ -82,6 +91,16 @@ class Limits(unittest.TestCase):
         self.assertEqual(self.of("allgather", [], push)[1], (512, True))
         swept = sweep("allgather one_shot graph 512 no 7 9")
         self.assertEqual(self.of("allgather", swept, push)[1], (256, True))
+
+    def test_what_is_staged_is_ahead_of_nccl_in_place_as_well(self) -> None:
+        lines = pulled("1 staged 9", "1 NCCL 8", "1 NCCL_in_place 9.5", "2 staged 9", "2 NCCL 10",
+                       "2 NCCL_in_place 11", "4 staged 10", "4 NCCL 12", "4 NCCL_in_place 12",
+                       "8 staged 20", "8 NCCL 22", "8 NCCL_in_place 20")
+        rows = list(limits.read_pull("pull.txt", 3, lines))
+        found = limits.limits_of(rows, "allreduce", 3)
+        self.assertEqual([tuple(found[name]) for name in ("staged_above", "staged")],
+                         [(1024, True), (4096, True)])
+        self.assertEqual(tuple(found["pull_above"]), (0, False))
 
     def test_the_check_sees_a_change(self) -> None:
         header = (ROOT / "csrc/nccl/limits.h").read_text()

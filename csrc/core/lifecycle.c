@@ -16,6 +16,7 @@
 #include "csrc/core/placement.h"
 #include "csrc/core/remote.h"
 #include "csrc/core/share.h"
+#include "csrc/core/symmetric.h"
 #include "csrc/core/watchdog.h"
 
 enum {
@@ -87,6 +88,8 @@ static trib_status introduce(struct trib_comm *comm, int operation, uint64_t dea
         status = tri_introduce(&making);
     if (status == TRIB_OK)
         status = tri_share(&making);
+    if (status == TRIB_OK)
+        status = tri_symmetric_bring(&making);
     tri_making_end(&making);
     return status == TRIB_OK ? TRIB_OK : tri_comm_usable(comm, operation);
 }

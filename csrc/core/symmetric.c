@@ -29,7 +29,6 @@ struct request {
     trib_stream on;               /* to import: when `data` can be read */
     struct tri_symmetric *memory; /* that is made, or to free; NULL: none */
     bool freed;                   /* by which the call has succeeded, whatever comes then */
-    bool served;                  /* of the library's own: collectives are going to work on it */
     bool elsewhere;               /* ranks are in other processes, each in its own */
 };
 
@@ -211,27 +210,30 @@ static trib_status make(struct request *request, size_t bytes)
     return status;
 }
 
-/* What the backend wants for itself. Without that the caller's is made all the same, unless the communicator
- * has ended. */
+/* What the backend wants for itself, on all ranks or none. Descriptors come only after a vote: no rank sends any
+ * before all accept them. */
 static trib_status make_wanted(struct request *request)
 {
     const struct tri_symmetric_ops *ops = request->ops;
     struct tri_transport *transport = request->comm->transport;
-    const size_t bytes = ops->wants == NULL ? 0 : ops->wants(transport);
-    if (bytes == 0)
-        return TRIB_OK;
-    trib_status status = make(request, bytes);
-    if (status == TRIB_OK)
-        status = tri_steps_vote(&request->steps, ops->try_wanted(transport, request->memory));
-    ops->settle_wanted(transport, request->memory, status == TRIB_OK);
+    TRI_TRY(tri_steps_vote(&request->steps, ops->begin_wanted(transport)));
+    TRI_TRY(make(request, ops->wants(transport)));
+    return tri_steps_vote(&request->steps, ops->try_wanted(transport, request->memory));
+}
+
+/* Without it the communicator goes on, unless it has ended. */
+static trib_status bring(struct request *request)
+{
+    const struct trib_comm *comm = request->comm;
+    const trib_status status = make_wanted(request);
+    request->ops->settle_wanted(comm->transport, request->memory, status == TRIB_OK);
     request->memory = NULL;
     if (status == TRIB_OK || request->steps.failed < 0)
         return status;
     tri_log(TRIB_LOG_INFO,
-            "trib_%s on rank %d: the library of backend \"%s\" serves large calls on symmetric "
-            "memory: %s",
-            tri_operations[request->operation].name, (int)request->comm->rank,
-            request->comm->backend->name, tri_detail());
+            "trib_%s on rank %d: the library of backend \"%s\" serves large calls: %s",
+            tri_operations[request->operation].name, (int)comm->rank, comm->backend->name,
+            tri_detail());
     return TRIB_OK;
 }
 
@@ -271,7 +273,6 @@ static trib_status make_listed(struct request *request)
 static trib_status make_both(struct request *request)
 {
     TRI_TRY(agree(request, check(request), request->bytes, "`bytes`"));
-    TRI_TRY(make_wanted(request));
     TRI_TRY(make_listed(request));
     TRI_TRY(open_window(request));
     return fill(request);
@@ -330,6 +331,18 @@ static trib_status take_steps(struct request *request, trib_status (*steps)(stru
     return status != TRIB_OK || request->freed ? status : end;
 }
 
+static trib_status run_making(struct request *request, const struct tri_making *making,
+                              trib_status (*steps)(struct request *))
+{
+    trib_status status = tri_steps_begin(&request->steps, making);
+    if (status == TRIB_OK)
+        status = take_steps(request, steps);
+    else
+        tri_making_fail(making, status);
+    tri_steps_end(&request->steps);
+    return status;
+}
+
 static trib_status run(struct request *request, trib_stream stream,
                        trib_status (*steps)(struct request *))
 {
@@ -338,13 +351,7 @@ static trib_status run(struct request *request, trib_stream stream,
                                       .operation = request->operation,
                                       .deadline_ns = tri_deadline_ns(comm->timeout_ms),
                                       .stream = stream};
-    trib_status status = tri_steps_begin(&request->steps, &making);
-    if (status == TRIB_OK)
-        status = take_steps(request, steps);
-    else
-        tri_making_fail(&making, status);
-    tri_steps_end(&request->steps);
-    return status;
+    return run_making(request, &making, steps);
 }
 
 static trib_status run_alloc(void *request, trib_stream stream)
@@ -411,6 +418,18 @@ static bool begin_asking(const struct trib_comm *comm)
 static void end_asking(const struct trib_comm *comm)
 {
     tri_abort_unregister(comm->state);
+}
+
+trib_status tri_symmetric_bring(const struct tri_making *making)
+{
+    struct request request = request_of(making->comm, making->operation);
+    const struct tri_symmetric_ops *ops = request.ops;
+    if (!begin_asking(making->comm))
+        return tri_comm_usable(making->comm, making->operation);
+    const bool wants = refusal(making->comm) == NULL && ops->wants != NULL &&
+                       ops->wants(making->comm->transport) != 0;
+    end_asking(making->comm);
+    return wants ? run_making(&request, making, bring) : TRIB_OK;
 }
 
 size_t tri_symmetric_near_from(const struct trib_comm *comm)
@@ -485,28 +504,21 @@ static trib_status find_spare(struct request *request)
     return TRIB_OK;
 }
 
-/* Descriptors come only after a vote: no rank sends any before all accept them. */
 static trib_status make_own(struct request *request)
 {
     TRI_TRY(find_spare(request));
-    struct tri_symmetric *const spare = request->memory;
-    if (request->served)
-        TRI_TRY(make_wanted(request));
-    if (spare == NULL)
+    if (request->memory == NULL)
         TRI_TRY(make_listed(request));
-    else
-        request->memory = spare;
     request->memory->own = true;
     request->memory->spare = false;
     return TRIB_OK;
 }
 
 trib_status tri_symmetric_make(struct tri_symmetric **out, struct trib_comm *comm, int operation,
-                               size_t bytes, bool served, trib_stream stream)
+                               size_t bytes, trib_stream stream)
 {
     struct request request = request_of(comm, operation);
     request.bytes = bytes;
-    request.served = served;
     TRI_TRY(run(&request, stream, make_own));
     *out = request.memory;
     return TRIB_OK;

@@ -24,31 +24,30 @@ bool tri_nccl_pull_can(const struct tri_call *call)
     return push != NULL && push->pull != NULL && tri_nccl_push_has_kernel(call) && call->count > 0;
 }
 
-/* Is pull ahead of NCCL? */
-static bool is_in_table(const struct tri_call *call)
+/* Is pull ahead of NCCL? `staged`: of buffers that peers do not map, where such a call goes through scratch. */
+static bool is_in_table(const struct tri_call *call, bool staged)
 {
     const enum tri_pull_kind kind = kind_of(call);
     const bool blocks = tri_pull_scatters(kind) || tri_pull_gathers(kind);
     const size_t size = (size_t)call->transport->size;
     const size_t width = trib_dtype_size(call->dtype) * (blocks ? size : 1);
     const struct tri_nccl_limits *limits = &tri_nccl_limits[call->kind][size];
-    return call->count > (size_t)limits->pull_above * 1024 / width &&
-           call->count <= (size_t)limits->pull * 1024 / width;
+    const size_t above = staged ? limits->staged_above : limits->pull_above;
+    const size_t most = staged ? limits->staged : limits->pull;
+    return call->count > above * 1024 / width && call->count <= most * 1024 / width;
 }
 
-/* Between processes other buffers than symmetric ones go through the scratch, which NCCL is faster than. */
+/* Between processes peers map symmetric memory alone. All ranks know that the caller has passed it by its variant. */
 bool tri_nccl_pull_serves(const struct tri_call *call)
 {
     return tri_nccl_pull_can(call) &&
-           (!call->transport->push->apart || call->variant == TRIB_VARIANT_SYMMETRIC) &&
-           is_in_table(call);
+           is_in_table(call,
+                       call->transport->push->apart && call->variant != TRIB_VARIANT_SYMMETRIC);
 }
 
-bool tri_nccl_pull_would(const struct tri_call *call)
+bool tri_nccl_pull_prefers_mapped(const struct tri_call *call)
 {
-    const struct tri_nccl_push *push = call->transport->push;
-    return push != NULL && push->apart && (push->pull != NULL || tri_nccl_pull_is_wanted(push)) &&
-           tri_nccl_push_has_kernel(call) && call->count > 0 && is_in_table(call);
+    return tri_nccl_pull_can(call) && call->transport->push->apart && is_in_table(call, false);
 }
 
 /* To where each rank has what is here; they are 0 already. */

@@ -1,5 +1,6 @@
 /* Large allreduces, reduce_scatters, allgathers, alltoalls and broadcasts by the pull kernels: beside push,
- * which frees it, and inside one process makes it. Between processes the first symmetric memory does. */
+ * which frees it, and inside one process makes it. Between processes the communicator
+ * brings it symmetric memory. */
 #ifndef TRI_NCCL_PULL_H
 #define TRI_NCCL_PULL_H
 
@@ -24,14 +25,15 @@ struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
                                          const struct tri_nccl_push_ranks *ranks,
                                          uint32_t *abort_flag);
 
-/* The same for ranks in processes of their own, of which this one is in `ranks`. Are they to have pull, and has
- * nobody asked for it yet? Then that of each rank in `memory`, all zeros, becomes its own. Tried there, too. On
- * all ranks at once. NULL, or why there is none: then *out is NULL, and `memory` stays the caller's. */
-bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push);
-const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
-                                     const struct tri_symmetric *memory,
-                                     const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag);
-/* It never was used, and its memory stays the caller's. */
+/* The same for ranks in processes of their own, of which this one is on `device`, in two steps of all ranks. begin: is
+ * there room for it? NULL, or why not: then *out is NULL. finish: that of each rank in `memory`, all zeros, becomes its
+ * own, and is tried there, too. NULL, or what went wrong. */
+const char *tri_nccl_pull_begin(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
+                                int32_t device);
+const char *tri_nccl_pull_finish(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                                 const struct tri_symmetric *memory,
+                                 const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag);
+/* After begin: no call has used it, and its memory stays the caller's. NULL: nothing. */
 void tri_nccl_pull_give_up(struct tri_nccl_pull *pull);
 
 /* All calls of all ranks have ended. Some device is current. */
@@ -43,9 +45,9 @@ void tri_nccl_pull_keep(struct tri_nccl_pull *pull);
  * variant? The same on all ranks. */
 bool tri_nccl_pull_can(const struct tri_call *call);
 bool tri_nccl_pull_serves(const struct tri_call *call);
-/* Between processes: does it serve the call by variant SYMMETRIC, or will it once symmetric memory has made it? The
+/* Does it serve the call better in buffers that all ranks map than in others, which it stages or leaves to NCCL? The
  * same on all ranks. */
-bool tri_nccl_pull_would(const struct tri_call *call);
+bool tri_nccl_pull_prefers_mapped(const struct tri_call *call);
 
 /* Queue a call that pull serves. Its device is current. */
 trib_status tri_nccl_pull_call(const struct tri_call *call);

@@ -201,34 +201,17 @@ struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,
     return NULL;
 }
 
-bool tri_nccl_pull_is_wanted(const struct tri_nccl_push *push)
-{
-    return push->apart && !push->asked && tri_nccl_pull_is_for(push, SIZE_MAX);
-}
-
-static const char *make_apart(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
-                              const struct tri_symmetric *memory,
-                              const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
-{
-    pull->size = push->size;
-    for (int32_t i = 0; i < push->size; i++) {
-        pull->memory[i] = tri_nccl_peer_part(memory, i);
-        if (ranks->of[i] != NULL)
-            pull->devices[pull->here++] = ranks->devices[i];
-    }
-    const char *why = settle(pull, push);
-    return why != NULL ? why : try_both(pull, push, memory, ranks, abort_flag);
-}
-
-const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
-                                     const struct tri_symmetric *memory,
-                                     const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+const char *tri_nccl_pull_begin(struct tri_nccl_pull **out, const struct tri_nccl_push *push,
+                                int32_t device)
 {
     struct tri_nccl_pull *pull = calloc(1, sizeof *pull);
     *out = NULL;
     if (pull == NULL)
         return "no memory";
-    const char *why = make_apart(pull, push, memory, ranks, abort_flag);
+    pull->size = push->size;
+    pull->here = 1;
+    pull->devices[0] = device;
+    const char *why = settle(pull, push);
     if (why == NULL)
         *out = pull;
     else
@@ -236,8 +219,19 @@ const char *tri_nccl_pull_make_apart(struct tri_nccl_pull **out, const struct tr
     return why;
 }
 
+const char *tri_nccl_pull_finish(struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                                 const struct tri_symmetric *memory,
+                                 const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+{
+    for (int32_t i = 0; i < push->size; i++)
+        pull->memory[i] = tri_nccl_peer_part(memory, i);
+    return try_both(pull, push, memory, ranks, abort_flag);
+}
+
 void tri_nccl_pull_give_up(struct tri_nccl_pull *pull)
 {
+    if (pull == NULL)
+        return;
     unclaim(pull);
     free(pull);
 }

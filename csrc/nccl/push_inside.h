@@ -32,10 +32,11 @@ struct tri_nccl_push_own {
  * part to each peer, so the limit is the lower the more there are. Of f64 and integers that push reduces,
  * whose granules are wide, one_shot and push are half of it. */
 struct tri_nccl_limits {
-    uint32_t one_shot;   /* push makes an allreduce in one shot up to here, then in two */
-    uint32_t push;       /* push serves up to here */
-    uint32_t pull_above; /* what push does not serve is NCCL's up to here */
-    uint32_t pull;       /* then pull's up to here, then NCCL's */
+    uint32_t one_shot;             /* push makes an allreduce in one shot up to here, then in two */
+    uint32_t push;                 /* push serves up to here */
+    uint32_t pull_above;           /* what push does not serve is NCCL's up to here */
+    uint32_t pull;                 /* then pull's up to here, then NCCL's */
+    uint32_t staged_above, staged; /* these two of buffers that are staged, between processes */
 };
 
 /* The most that push serves, in chunks of what a rank sends to each peer. A copy sends twice its bytes. */
@@ -51,12 +52,13 @@ struct tri_nccl_push {
     int32_t size;
     size_t capacity; /* chunks of a slot */
     struct tri_nccl_push_most most;
-    size_t granularity;      /* of memory that all devices map */
-    int32_t multiprocessors; /* of the device that has the fewest; 0: not known */
-    bool nvlink;             /* between every two devices */
-    bool apart;              /* each rank is in a process of its own */
-    bool asked; /* if so: for pull, since the first symmetric memory; only the owner uses it */
-    struct tri_nccl_pull *pull; /* NULL: there is none */
+    size_t granularity;           /* of memory that all devices map */
+    int32_t multiprocessors;      /* of the device that has the fewest; 0: not known */
+    bool nvlink;                  /* between every two devices */
+    bool apart;                   /* each rank is in a process of its own */
+    bool wants_pull;              /* if so: it has not been tried; only the owner uses it, */
+    struct tri_nccl_pull *coming; /* and what is tried; NULL: nothing */
+    struct tri_nccl_pull *pull;   /* NULL: there is none */
 };
 
 /* By rank. Those of other processes have neither. */

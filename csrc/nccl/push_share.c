@@ -7,6 +7,7 @@
 #include "csrc/base/machine.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/pinned.h"
+#include "csrc/nccl/pull.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/push_inside.h"
 #include "kernels/cuda/kernels_cuda.h"
@@ -167,7 +168,9 @@ static const char *make(struct tri_nccl_push *push, const struct step *step,
     push->granularity = (size_t)shared.granularity;
     push->nvlink = shared.nvlink != 0;
     push->multiprocessors = (int32_t)shared.multiprocessors;
-    const size_t bytes = tri_nccl_push_lay_out(push, (size_t)shared.budget);
+    push->wants_pull = tri_nccl_pull_is_for(push, (size_t)shared.budget);
+    const size_t bytes = tri_nccl_push_lay_out(
+        push, (size_t)shared.budget - (push->wants_pull ? TRI_NCCL_PULL_BYTES : 0));
     if (bytes == 0)
         return "`peer_bytes` is too small";
     if (tri_nccl_push_alloc_own(push, transport->rank) != cudaSuccess ||
@@ -248,7 +251,8 @@ static void use(struct tri_transport *transport)
         drop(transport);
         return;
     }
-    tri_nccl_push_log(transport->sharing);
+    if (!transport->sharing->wants_pull) /* or once that is settled */
+        tri_nccl_push_log(transport->sharing);
     tri_nccl_push_give(transport, transport->sharing);
     local->push = transport->sharing;
     transport->sharing = NULL;

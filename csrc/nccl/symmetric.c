@@ -64,13 +64,13 @@ static bool serves(struct tri_transport *transport, size_t count, trib_dtype dty
                                   .count = count,
                                   .dtype = dtype,
                                   .op = TRIB_SUM};
-    return tri_nccl_pull_would(&call) && !tri_nccl_push_serves(&call);
+    return tri_nccl_pull_prefers_mapped(&call) && !tri_nccl_push_serves(&call);
 }
 
 static size_t wants(struct tri_transport *transport)
 {
     const struct tri_nccl_push *push = transport->push;
-    return push != NULL && tri_nccl_pull_is_wanted(push) ? TRI_NCCL_PULL_BYTES : 0;
+    return push != NULL && push->wants_pull ? TRI_NCCL_PULL_BYTES : 0;
 }
 
 static void set_part(struct tri_symmetric *memory, int32_t rank,
@@ -167,18 +167,25 @@ static void release(struct tri_transport *transport, struct tri_symmetric *memor
 
 /* ---------------------------------------------------------------------------------- pull's memory */
 
-/* NULL, or why there is no pull. */
-static const char *make_pull(struct tri_transport *transport, const struct tri_symmetric *memory,
-                             struct tri_nccl_visit *visit)
+static trib_status begin_wanted(struct tri_transport *transport)
 {
     struct tri_nccl_push *push = transport->local->push;
+    const char *why = tri_nccl_pull_begin(&push->coming, push, transport->device);
+    return why == NULL ? TRIB_OK : tri_fail(TRIB_ERR_UNSUPPORTED, "%s", why);
+}
+
+/* NULL, or what went wrong. */
+static const char *finish_pull(struct tri_transport *transport, const struct tri_symmetric *memory,
+                               struct tri_nccl_visit *visit)
+{
+    const struct tri_nccl_push *push = transport->push;
     struct tri_nccl_push_ranks ranks = {.guard = &visit->guard};
     void *flag = NULL;
     ranks.of[transport->rank] = transport;
     ranks.devices[transport->rank] = transport->device;
     if (tri_nccl_alloc_pinned(&flag, sizeof(uint32_t)) != TRIB_OK)
         return "no pinned memory";
-    const char *why = tri_nccl_pull_make_apart(&push->pull, push, memory, &ranks, flag);
+    const char *why = tri_nccl_pull_finish(push->coming, push, memory, &ranks, flag);
     tri_nccl_free_pinned(flag);
     return why;
 }
@@ -187,7 +194,7 @@ static trib_status try_wanted(struct tri_transport *transport, struct tri_symmet
 {
     struct tri_nccl_visit visit;
     TRI_TRY(tri_nccl_visit_begin(&visit, transport->device));
-    const char *why = make_pull(transport, memory, &visit);
+    const char *why = finish_pull(transport, memory, &visit);
     end(&visit, why == NULL);
     return why == NULL ? TRIB_OK : tri_fail(TRIB_ERR_UNSUPPORTED, "%s", why);
 }
@@ -196,13 +203,15 @@ static void settle_wanted(struct tri_transport *transport, struct tri_symmetric 
                           bool by_all)
 {
     struct tri_nccl_push *push = transport->local->push;
-    push->asked = true;
-    if (!by_all && push->pull != NULL) {
-        tri_nccl_pull_give_up(push->pull);
-        push->pull = NULL;
-    }
-    if (memory != NULL && push->pull == NULL)
+    push->wants_pull = false;
+    if (by_all)
+        push->pull = push->coming;
+    else
+        tri_nccl_pull_give_up(push->coming);
+    push->coming = NULL;
+    if (!by_all && memory != NULL)
         release(transport, memory);
+    tri_nccl_push_log(push);
     free(memory);
 }
 
@@ -233,6 +242,7 @@ const struct tri_symmetric_ops tri_nccl_symmetric = {.refuses = refuses,
                                                      .near_from = near_from,
                                                      .serves = serves,
                                                      .wants = wants,
+                                                     .begin_wanted = begin_wanted,
                                                      .alloc = alloc,
                                                      .map = map,
                                                      .try_wanted = try_wanted,

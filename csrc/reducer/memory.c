@@ -101,7 +101,7 @@ trib_status tri_reducer_share(struct trib_reducer *reducer, trib_stream stream)
     if (reducer->buckets != NULL)
         return TRIB_OK;
     TRI_TRY(tri_symmetric_make(&reducer->near, comm, TRI_REDUCER_CREATE, buckets_bytes(reducer),
-                               true, stream));
+                               stream));
     place_buckets(reducer, reducer->near->of[comm->rank].here);
     const trib_status status = clear(reducer);
     if (status != TRIB_OK) /* the others have their reducers */

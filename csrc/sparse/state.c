@@ -389,8 +389,7 @@ static trib_status make_near(struct tri_symmetric **out, struct trib_comm *comm,
     const size_t had = *out == NULL ? 0 : (*out)->bytes;
     if (needs->near <= had)
         return TRIB_OK;
-    return tri_symmetric_make(out, comm, operation, tri_largest(needs->near, 2 * had), false,
-                              stream);
+    return tri_symmetric_make(out, comm, operation, tri_largest(needs->near, 2 * had), stream);
 }
 
 void tri_sparse_discard(struct trib_sparse *sparse)

@@ -92,6 +92,12 @@ static size_t wants(struct tri_transport *self)
     return self->asked ? 0 : wanted;
 }
 
+static trib_status begin_wanted(struct tri_transport *self)
+{
+    CHECK(wants(self) != 0);
+    return meet_fault(SYMMETRIC_BEGIN);
+}
+
 static trib_status alloc(struct tri_transport *self, struct tri_symmetric *memory, int *out_fd)
 {
     *out_fd = -1;
@@ -174,6 +180,7 @@ const struct tri_symmetric_ops processes_symmetric = {.refuses = refuses,
                                                       .near_from = near_from,
                                                       .serves = serves,
                                                       .wants = wants,
+                                                      .begin_wanted = begin_wanted,
                                                       .alloc = alloc,
                                                       .map = map,
                                                       .try_wanted = try_wanted,

@@ -13,7 +13,13 @@ enum { SYMMETRIC_SERVED = 600 };
 void processes_symmetric_end(struct tri_transport *self);
 
 /* What a rank of this process does next in the step is a failure, or its end by SIGKILL. */
-enum symmetric_step { SYMMETRIC_WELL, SYMMETRIC_ALLOC, SYMMETRIC_MAP, SYMMETRIC_TAKE };
+enum symmetric_step {
+    SYMMETRIC_WELL,
+    SYMMETRIC_ALLOC,
+    SYMMETRIC_MAP,
+    SYMMETRIC_TAKE,
+    SYMMETRIC_BEGIN
+};
 void symmetric_set_fault(enum symmetric_step step, bool is_killed);
 
 /* From now on the backend wants this much for itself, once a communicator; what it has, it has in common with

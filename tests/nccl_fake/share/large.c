@@ -1,20 +1,26 @@
-/* The first symmetric memory of ranks in processes of their own brings pull, which reaches each rank's buffers
- * where the others have mapped them. */
+/* Pull between ranks in processes of their own, which reaches symmetric memory where each has mapped that of the
+ * others. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/nccl_fake/share/cases.h"
 #include "tests/nccl_fake/share/symmetric.h"
 
-enum { RANKS = SYMMETRIC_RANKS, BYTES = SYMMETRIC_BYTES, LARGE_N = BYTES / 4, PLENTY = 16 << 20 };
+enum { RANKS = SYMMETRIC_RANKS, BYTES = SYMMETRIC_BYTES, LARGE_N = BYTES / 4, PLENTY = 48 << 20 };
+
+/* With room for push and pull. */
+static void prepare(struct symmetric *all, struct share_ranks *ranks, int size)
+{
+    share_prepare(ranks, size);
+    *all = (struct symmetric){.ranks = ranks};
+    for (int rank = 0; rank < size; rank++)
+        ranks->configs[rank].peer_bytes = PLENTY;
+}
 
 static void begin(struct symmetric *all, struct share_ranks *ranks, const char *name)
 {
     share_begin(name);
-    share_prepare(ranks, RANKS);
-    *all = (struct symmetric){.ranks = ranks};
-    for (int rank = 0; rank < RANKS; rank++)
-        ranks->configs[rank].peer_bytes = PLENTY;
+    prepare(all, ranks, RANKS);
 }
 
 static void end(struct share_ranks *ranks)
@@ -209,18 +215,28 @@ static void kinds(void)
     end(&ranks);
 }
 
-/* Without the variant NCCL serves them, whose ranks each have a thread. */
-static void is_nccls(void)
+/* Without the variant they are staged, up to 16 MiB of 3 ranks; then NCCL serves them, whose ranks each have a
+ * thread. There is no need of symmetric memory, nor is there a use. */
+static void without_variant(void)
 {
+    enum { MOST = 4 << 20 };
     struct share_ranks ranks;
     struct symmetric all;
+    char *data[RANKS];
     begin(&all, &ranks, "large calls that do not ask for symmetric memory");
-    if (share_open(&ranks) &&
-        CHECK(share(&ranks) && symmetric_take_wanted(&all, true) && symmetric_add(&all))) {
+    if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true))) {
+        for (int rank = 0; rank < RANKS; rank++)
+            data[rank] = malloc((MOST + 1) * sizeof(float));
         (void)share_counts(&ranks, -1, -1);
         all.before = fake_pulls();
-        share_call_nccl(&ranks, SHARE_LARGE);
+        CHECK(sums(&all, data, LARGE_N, TRIB_VARIANT_AUTO) && pulled(&all, 1, 1));
+        CHECK(sums(&all, data, MOST, TRIB_VARIANT_AUTO) && pulled(&all, 1, 1));
+        CHECK(symmetric_add(&all) && sums(&all, data, LARGE_N, TRIB_VARIANT_AUTO) &&
+              pulled(&all, 1, 1) && share_counts(&ranks, 0, 0));
+        share_call_nccl(&ranks, MOST + 1);
         CHECK(share_counts(&ranks, RANKS, 0) && pulled(&all, 0, 0));
+        for (int rank = 0; rank < RANKS; rank++)
+            free(data[rank]);
     }
     end(&ranks);
 }
@@ -264,7 +280,7 @@ static void failures(void)
     end(&ranks);
 }
 
-/* Too many for pull, or no NVLink: there is symmetric memory all the same. */
+/* Too little memory for pull, or no NVLink: there is symmetric memory all the same. */
 static void without_pull(void)
 {
     struct share_ranks ranks;
@@ -275,6 +291,11 @@ static void without_pull(void)
         CHECK(symmetric_ops()->wants(ranks.of[0]) == 0 && symmetric_add(&all));
         CHECK(refusal(&ranks, TRIB_VARIANT_TWO_SHOT) != NULL);
     }
+    end(&ranks);
+    begin(&all, &ranks, "symmetric memory beside too little for pull");
+    ranks.configs[1].peer_bytes = 39 << 20;
+    if (share_open(&ranks) && CHECK(share(&ranks)))
+        CHECK(symmetric_ops()->wants(ranks.of[0]) == 0 && symmetric_add(&all));
     end(&ranks);
     begin(&all, &ranks, "no symmetric memory");
     fake_reach(false, false);
@@ -292,8 +313,7 @@ static void some_have_no_room(int calls)
     bool good = true;
     share_begin("pull of a communicator some of whose ranks have no room");
     for (int i = 0; i < 3; i++) {
-        share_prepare(&ranks[i], sizes[i]);
-        all[i] = (struct symmetric){.ranks = &ranks[i]};
+        prepare(&all[i], &ranks[i], sizes[i]);
         good = good && share_open(&ranks[i]) && CHECK(share(&ranks[i]));
     }
     for (int call = 0; call < calls && good; call++)
@@ -351,8 +371,7 @@ static void at_most_two(void)
     bool good = true;
     share_begin("pull of three communicators");
     for (int i = 0; i < 3; i++) {
-        share_prepare(&ranks[i], RANKS);
-        all[i] = (struct symmetric){.ranks = &ranks[i]};
+        prepare(&all[i], &ranks[i], RANKS);
         good = good && share_open(&ranks[i]) && CHECK(share(&ranks[i]));
     }
     if (good)
@@ -368,7 +387,7 @@ void share_large(void)
     calls();
     apart();
     kinds();
-    is_nccls();
+    without_variant();
     for (int how = FAKE_PULL_WORKS; how <= FAKE_PULL_GARBLES_MAPPED; how++)
         not_taken(how);
     failures();

@@ -81,17 +81,27 @@ static void take_rank(int rank, int size, void *argument)
     all->status[rank] = symmetric_ops()->try_wanted(all->ranks->of[rank], all->of[rank]);
 }
 
+/* May all ranks have it? */
+static bool begin_wanted(struct symmetric *all)
+{
+    for (int rank = 0; rank < all->ranks->size; rank++)
+        all->status[rank] = symmetric_ops()->begin_wanted(all->ranks->of[rank]);
+    return all_ok(all);
+}
+
 bool symmetric_take_wanted(struct symmetric *all, bool by_all)
 {
     const size_t wants = symmetric_ops()->wants(all->ranks->of[0]);
     for (int rank = 1; rank < all->ranks->size; rank++)
         CHECK(symmetric_ops()->wants(all->ranks->of[rank]) == wants);
-    if (!CHECK(wants > 0) || !CHECK(symmetric_make(all, wants)))
+    if (!CHECK(wants > 0))
         return false;
-    check_ranks(all->ranks->size, take_rank, all);
-    const bool taken = all_ok(all) && by_all;
+    const bool made = begin_wanted(all) && symmetric_make(all, wants);
+    if (made)
+        check_ranks(all->ranks->size, take_rank, all);
+    const bool taken = made && all_ok(all) && by_all;
     for (int rank = 0; rank < all->ranks->size; rank++)
-        symmetric_ops()->settle_wanted(all->ranks->of[rank], all->of[rank], taken);
+        symmetric_ops()->settle_wanted(all->ranks->of[rank], made ? all->of[rank] : NULL, taken);
     CHECK(symmetric_ops()->wants(all->ranks->of[0]) == 0);
     return taken;
 }
