@@ -253,6 +253,12 @@ c_tests() {
             env TRIB_TEST_PART=-aborts $build/tests/sparse_nccl_test $n
     done
     later 420 sparse_one_gpu_test $build/tests/sparse_one_gpu_test
+    for n in 2 5 8; do # processes that share the first GPU, and have its memory in common
+        for name in processes_gpus_test symmetric_gpus_test near_gpus_test; do
+            later 240 "$name, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/$name 4
+        done
+        later 240 "killed_gpus_test, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/killed_gpus_test
+    done
     needs_gpu=0
     for name in $slow; do
         later 420 "$name" "$build/tests/$name"

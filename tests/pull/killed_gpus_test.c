@@ -15,8 +15,7 @@ enum {
     AHEAD = 300, /* calls of some 50 us that are queued before the death */
     DEATH_MS = 5000,
     LOST_MS = 100, /* in which all that have died are known */
-    LAST_MS = 8,
-    RANKS_MAX = 4
+    LAST_MS = 8
 };
 
 struct killed {
@@ -134,7 +133,7 @@ int main(void)
                    (int)machine.nvlink);
         return check_finish("killed_gpus_test");
     }
-    for (int size = 2; size <= machine.gpus && size <= RANKS_MAX; size++)
+    for (int size = machine.fewest; size <= machine.gpus && size <= PROCESSES_MAX; size++)
         for (int ms = 0; ms <= LAST_MS; ms += 2)
             run_size(size, ms);
     return check_finish("killed_gpus_test");

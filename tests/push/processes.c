@@ -10,6 +10,7 @@
 #include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/cuda_peers.h"
+#include "tests/push/one_gpu.h"
 
 uint32_t draw(uint64_t *state)
 {
@@ -53,7 +54,7 @@ static int32_t set_sight(const struct shared *shared, int index)
 
 bool open_rank(struct rank *r, struct shared *shared, int index, int n)
 {
-    const int32_t device = set_sight(shared, index);
+    const int32_t device = one_gpu_ranks() > 0 ? one_gpu_enter(index, n) : set_sight(shared, index);
     *r = (struct rank){.shared = shared, .rank = index, .size = n};
     if (index == 0)
         CHECK_OK(trib_id_create(&shared->id, "nccl"));
@@ -70,6 +71,7 @@ bool open_rank(struct rank *r, struct shared *shared, int index, int n)
     MUST(cudaStreamSynchronize(r->stream));
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = shared->flags;
+    options.peer_bytes = n <= 4 ? 0 : 64 << 20; /* as much as pull takes of more */
     return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, &options));
 }
 
@@ -168,6 +170,9 @@ static void look(int index, int n, void *argument)
         machine->gpus = 0;
     machine->reach = cuda_map_peers(machine->gpus);
     machine->nvlink = machine->reach && are_linked(machine->gpus);
+    machine->fewest = 2;
+    if (machine->gpus > 0 && one_gpu_ranks() > 0)
+        *machine = (struct machine){one_gpu_ranks(), one_gpu_ranks(), true, true};
 }
 
 struct machine look_at_machine(void)
@@ -186,6 +191,8 @@ void run_case(const struct machine *machine, const char *what,
 {
     static const char *const seen[] = {"", ", each sees its own GPU only",
                                        ", every other one sees the GPUs in reverse order"};
+    if (one_gpu_ranks() > 0 && sight != SEES_ALL)
+        return;
     struct shared *shared = children_share(sizeof *shared);
     shared->rounds = rounds;
     shared->gpus = machine->gpus;

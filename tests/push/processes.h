@@ -48,6 +48,7 @@ struct rank {
 /* A machine with GPUs. */
 struct machine {
     int gpus;
+    int fewest;         /* processes to begin with: 2, or as many as share a GPU */
     bool reach, nvlink; /* each GPU every other one; over NVLink */
 };
 

@@ -294,7 +294,7 @@ int main(int argc, char **argv)
     const struct machine machine = look_at_machine();
     if (machine.gpus < 2)
         check_skip("push between processes: there are %d GPUs", machine.gpus);
-    for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
+    for (int size = machine.fewest; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
         run_case(&machine, "calls", run_rounds, size, rounds, SEES_ALL, false);
         run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, SEES_ALL, true);
         run_case(&machine, "calls", run_rounds, size, rounds / 10 + 1, SEES_OWN, false);

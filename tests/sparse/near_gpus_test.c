@@ -150,7 +150,7 @@ int main(int argc, char **argv)
     const struct machine machine = look_at_machine();
     if (machine.gpus < 2)
         check_skip("sparse calls between processes: there are %d GPUs", machine.gpus);
-    for (int size = 2; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
+    for (int size = machine.fewest; size <= machine.gpus && size <= PROCESSES_MAX; size++) {
         run_case(&machine, what, run_sums, size, rounds, SEES_ALL, false);
         run_case(&machine, what, run_sums, size, rounds / 4 + 1, SEES_ALL, true);
         run_case(&machine, what, run_sums, size, 2, SEES_OWN, false);
