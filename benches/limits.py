@@ -248,7 +248,7 @@ HEAD = """\
 #include "csrc/nccl/push_inside.h"
 
 /* {fields} */
-static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_NCCL_MEASURED + 1] = {{
+static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 1] = {{
 {table}
 }};
 

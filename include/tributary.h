@@ -137,9 +137,11 @@
  *  them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a process each nothing else does: by
  *  TRIB_VARIANT_SYMMETRIC, and in the buckets of reducers, calls go as in one process. Others go through
  *  memory of the library where that is ahead of NCCL, which is allreduces, with 3 and 4 GPUs from 1 MiB on up to 16 and
- *  8 MiB; the rest is NCCL's. At most two communicators on a GPU have all this, and others have the same room for small calls. When a
- *  rank's call has ended, after an abort as well, no other rank accesses its buffers any more; an abort waits
- *  until what has begun to is done.
+ *  8 MiB; the rest is NCCL's. With 5 to 8 GPUs over NVLink, which nobody has measured, large calls are NCCL's, but for
+ *  those by the names ONE_SHOT and TWO_SHOT, for which there must be 64 MiB or more of `peer_bytes`. At most two
+ *  communicators on a GPU have all this, and others have the same room for small calls. When a rank's call has
+ *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what has begun
+ *  to is done.
  *
  *  Replays of two CUDA graphs that captured calls of one communicator may not overlap on a GPU, nor
  *  two of one graph: launch them on one stream, or order the streams by events. (Calls that no graph
@@ -542,8 +544,9 @@ typedef struct trib_options {
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
                                  *   rank, see PEERS; 0: 40 MiB, with less of which there are none
-                                 *   for large calls; TRIB_NO_PEERS: NCCL serves all calls.
-                                 *   The smallest of all ranks counts, and TRIB_NO_PEERS is 0 there */
+                                 *   for large calls (with more than 4 GPUs with less than 64);
+                                 *   TRIB_NO_PEERS: NCCL serves all calls. The smallest of all
+                                 *   ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
 #define TRIB_OPTIONS_INIT {(uint32_t)sizeof(trib_options), 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}
 
@@ -1078,7 +1081,7 @@ typedef struct trib_call_options {
  *  A variant that cannot serve the call is TRIB_ERR_UNSUPPORTED, before anything is queued, on all ranks;
  *  the detail says what it takes. So is every one but AUTO in a batch and in trib_allreduce_list_with,
  *  and every one but AUTO and SYMMETRIC on host. The shots take what the large calls of PEERS take, TWO_SHOT its
- *  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 and 4 GPUs; buffers that the peers
+ *  allreduces, but calls of any size, and ONE_SHOT also broadcasts of 3 GPUs and more; buffers that the peers
  *  cannot map go through memory of the library there, too.
  *  With TRIB_CALL_UNSTAGED such a buffer is TRIB_ERR_INVALID_BUFFER on its rank alone, before anything is
  *  queued: the other ranks, if they have made the call, wait for this one until it makes it without the flag, or an

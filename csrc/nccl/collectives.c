@@ -140,8 +140,9 @@ const char *tri_nccl_refuses(const struct tri_call *call)
                    : "it takes GPUs of one host that reach each other, and a call "
                      "that is small enough for them and for `peer_bytes`";
     if (!tri_nccl_pull_can(call))
-        return "it takes 2 to 4 GPUs, over NVLink, of one process or of a process each, 40 MiB or "
-               "more of `peer_bytes`, and no more than two such communicators on a GPU";
+        return "it takes 2 to 8 GPUs, over NVLink, of one process or of a process each, 40 MiB or "
+               "more of `peer_bytes` (of more than 4 GPUs 64 MiB), and no more than two such "
+               "communicators on a GPU";
     return call->variant == TRIB_VARIANT_ONE_SHOT && call->kind == TRI_ALLREDUCE &&
                    call->send == call->recv
                ? "it is never in place"

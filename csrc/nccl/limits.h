@@ -12,7 +12,7 @@
 #include "csrc/nccl/push_inside.h"
 
 /* one_shot, push, pull_above, pull, staged_above, staged */
-static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_NCCL_MEASURED + 1] = {
+static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 1] = {
     [TRI_ALLREDUCE][2] = {768, 2048, 1024, 1048576, 1024, 1048576},
     /* estimated: one_shot, push */
     [TRI_ALLREDUCE][3] = {384, 8192, 512, 262144, 1024, 16384},

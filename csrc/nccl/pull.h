@@ -13,8 +13,13 @@
 /* What the pull of a communicator needs. Immutable once there. */
 struct tri_nccl_pull;
 
-/* Bytes of a rank's device that pull takes, and what must be left for push. */
-enum { TRI_NCCL_PULL_BYTES = 32 << 20, TRI_NCCL_PULL_LEAVES = 8 << 20 };
+/* Bytes of a rank's device that pull takes, and what must be left for push: of more ranks than were measured, which
+ * pull serves by name alone, more than there is by default. */
+enum {
+    TRI_NCCL_PULL_BYTES = 32 << 20,
+    TRI_NCCL_PULL_LEAVES = 8 << 20,
+    TRI_NCCL_PULL_LEAVES_BY_NAME = 32 << 20
+};
 
 /* Are the ranks of `push` to have pull, if `budget` bytes are for both on each rank's device? */
 bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget);

@@ -175,8 +175,9 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
 
 bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget)
 {
-    return tri_kernels_cuda.pull != NULL && push->nvlink && push->size <= TRI_NCCL_MEASURED &&
-           budget >= (size_t)TRI_NCCL_PULL_BYTES + TRI_NCCL_PULL_LEAVES;
+    const size_t leaves =
+        push->size <= TRI_NCCL_MEASURED ? TRI_NCCL_PULL_LEAVES : TRI_NCCL_PULL_LEAVES_BY_NAME;
+    return tri_kernels_cuda.pull != NULL && push->nvlink && budget >= TRI_NCCL_PULL_BYTES + leaves;
 }
 
 struct tri_nccl_pull *tri_nccl_pull_make(const struct tri_nccl_push *push,

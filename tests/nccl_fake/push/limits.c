@@ -2,7 +2,7 @@
 #include "tests/nccl_fake/push/cases.h"
 #include "tests/nccl_fake/push/large.h"
 
-enum { KIB = 1024 };
+enum { KIB = 1024, MEASURED = 4 /* ranks: of more, pull serves by name alone */ };
 
 static const trib_dtype dtypes[] = {TRIB_F16, TRIB_F32, TRIB_F64, TRIB_I32};
 
@@ -16,15 +16,16 @@ static bool sum_all(const struct push_ranks *ranks, trib_group *group, size_t co
 struct limits {
     const char *name;
     int size;
-    uint64_t peer_bytes; /* 0: the default; with as much up to 4 ranks over NVLink have pull */
+    uint64_t peer_bytes; /* 0: the default; over NVLink up to 4 ranks have pull with as much */
     bool nvlink;
     size_t slot, one_shot, bytes; /* of a slot; the most of an allreduce in one shot, and at all */
 };
 
 static bool has_pull(const struct limits *limits)
 {
-    return (limits->peer_bytes == 0 || limits->peer_bytes > PUSH_ROOM) && limits->size <= 4 &&
-           limits->nvlink;
+    const bool few = limits->size <= MEASURED;
+    const uint64_t bytes = limits->peer_bytes == 0 ? (uint64_t)40960 * KIB : limits->peer_bytes;
+    return limits->nvlink && bytes >= (uint64_t)(few ? 40960 : 65536) * KIB;
 }
 
 /* Bytes from which on pull is ahead of NCCL. */
@@ -59,8 +60,8 @@ static void check_limit(struct push_ranks *ranks, trib_group *group, const struc
 {
     const size_t element = trib_dtype_size(dtype) * (tri_push_is_wide(dtype) ? 2 : 1);
     const size_t one_shot = limits->one_shot / element, most = limits->bytes / element;
-    const bool pulls =
-        has_pull(limits) && (most + 1) * trib_dtype_size(dtype) > pulls_above(limits);
+    const bool pulls = has_pull(limits) && limits->size <= MEASURED &&
+                       (most + 1) * trib_dtype_size(dtype) > pulls_above(limits);
     (void)large_counts(ranks, -1, -1, -1, -1);
     check_pushed(ranks, group, one_shot, dtype, TRI_PUSH_ALLREDUCE);
     if (most > one_shot) {
@@ -147,6 +148,7 @@ void push_limits(void)
         {"3 ranks, more memory", 3, 98304 * KIB, true, slot_in(65536 * KIB, 3), 384 * KIB,
          in_two_shots(slot_in(65536 * KIB, 3), 3)},
         {"8 ranks", 8, 0, true, 128 * KIB, 128 * KIB, 512 * KIB},
+        {"8 ranks, more memory", 8, 65536 * KIB, true, 128 * KIB, 128 * KIB, 512 * KIB},
         {"PCI Express", 2, 0, false, 64 * KIB, 64 * KIB, 64 * KIB},
         {"PCI Express, 4 ranks", 4, 0, false, 64 * KIB, 64 * KIB, 64 * KIB},
         {"2 ranks, less memory", 2, 3 * unit + 5, true, few2, few2, few2},

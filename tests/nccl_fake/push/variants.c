@@ -6,6 +6,8 @@
 #include "tests/nccl_fake/push/large.h"
 
 enum { RANKS = 2, FEW = 1000, VARIANTS = TRIB_VARIANT_TWO_SHOT + 1 };
+/* More than were measured, with room for pull. */
+enum { MANY_RANKS = 5, MOST_RANKS = 8, MANY_ROOM = 64 << 20 };
 
 /* One call of all ranks. */
 struct asked {
@@ -82,11 +84,11 @@ static void refused(struct push_ranks *ranks, struct asked asked, const char *sa
     CHECK(large_counts(ranks, 0, 0, 0, 0));
 }
 
-static void by_name(void)
+static void by_name(const char *what, int size, uint64_t room)
 {
     struct push_ranks ranks;
-    push_begin("variants by name");
-    if (large_open(&ranks, RANKS, LARGE_ROOM)) {
+    push_begin(what);
+    if (large_open(&ranks, size, room)) {
         for (trib_variant variant = TRIB_VARIANT_NCCL; variant < VARIANTS; variant++) {
             served(&ranks, variant, FEW, false, false);
             if (variant != TRIB_VARIANT_ONE_SHOT)
@@ -125,14 +127,20 @@ static void what_they_refuse(void)
 /* Without pull's memory there is push, and without any there is NCCL. */
 static void without_memory(void)
 {
-    static const uint64_t rooms[] = {PUSH_ROOM, TRIB_NO_PEERS};
+    static const struct {
+        const char *what;
+        int size;
+        uint64_t room;
+    } all[] = {{"variants without pull", RANKS, PUSH_ROOM},
+               {"variants of many ranks without pull", MANY_RANKS, MANY_ROOM - 1},
+               {"variants without peers", RANKS, TRIB_NO_PEERS}};
     struct push_ranks ranks;
-    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
-        push_begin(i == 0 ? "variants without pull" : "variants without peers");
-        if (large_open(&ranks, RANKS, rooms[i])) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        push_begin(all[i].what);
+        if (large_open(&ranks, all[i].size, all[i].room)) {
             refused(&ranks, (struct asked){.variant = TRIB_VARIANT_TWO_SHOT, .count = LARGE_N},
-                    "40 MiB");
-            if (i == 1)
+                    "64 MiB");
+            if (all[i].room == TRIB_NO_PEERS)
                 refused(&ranks, (struct asked){.variant = TRIB_VARIANT_PUSH, .count = FEW},
                         "reach each other");
             else
@@ -165,7 +173,9 @@ static void alone(void)
 
 void push_variants(void)
 {
-    by_name();
+    by_name("variants by name", RANKS, LARGE_ROOM);
+    by_name("variants by name of many ranks", MANY_RANKS, MANY_ROOM);
+    by_name("variants by name of the most ranks", MOST_RANKS, MANY_ROOM);
     what_they_refuse();
     alone();
     without_memory();
