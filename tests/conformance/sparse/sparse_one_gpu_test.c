@@ -1,6 +1,7 @@
-/* The trials of sparse allreduces on nccl, with more ranks than there are GPUs: a process for each rank
- * (tests/nccl/share.h), all of them on the first GPU. What each rank has after each step must have the
- * bytes that it has on host, where it is judged.
+/* The trials of sparse allreduces on nccl, with more ranks than there are GPUs: a process for each rank,
+ * all of them on the first GPU. What each rank has after each step must have the bytes that it has on host,
+ * where it is judged. NCCL serves all calls, over sockets (tests/nccl/share.h); or, with
+ * TRIB_TEST_ONE_GPU=N, the ranks reach each other's memory: small calls are pushed (tests/push/one_gpu.h).
  *   sparse_one_gpu_test [SIZE...]   2, 3 and 4 unless they are given, in a quick run each; up to 8 */
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "tests/children.h"
 #include "tests/conformance/sparse/sparse.h"
 #include "tests/nccl/share.h"
+#include "tests/push/one_gpu.h"
 
 enum { DEADLINE_MS = 900000, SIZE_MAX_HERE = 8 };
 
@@ -19,7 +21,10 @@ struct job {
 static void run_rank(int own, int size, void *argument)
 {
     struct job *job = argument;
-    (void)share_gpu(own, size, 1);
+    if (one_gpu_ranks() > 0)
+        (void)one_gpu_enter(own, size);
+    else
+        (void)share_gpu(own, size, 1);
     if (own == 0)
         CHECK_OK(trib_id_create(&job->id, "nccl"));
     children_meet(&job->made, size);
