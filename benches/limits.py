@@ -10,11 +10,10 @@ and two_shot. benches/README.md has the commands.
 
 A kernel is ahead at a size if its median is below NCCL's in every row: eager and in a graph, in and
 out of place, on each machine. It serves up to the last of consecutive sizes at which it is ahead,
-and nothing is read between two sizes: NCCL's times jump there. Pull's allreduces have a second limit,
-for buffers that go through its scratch. Those of push in one shot and in two
+and nothing is read between two sizes: NCCL's times jump there. Those of push in one shot and in two
 do not: the one ends where the lines through their medians cross, at the nearest quarter of a power
 of two. Where nothing larger was measured, or nothing at all, a larger number of ESTIMATES holds, and
-the header says so.
+the header says so. Pull's allreduces have a second limit, for buffers that go through its scratch.
 """
 from __future__ import annotations
 

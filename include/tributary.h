@@ -136,10 +136,14 @@
  *  far behind from some MiB on (trib_counters.staged_calls counts them, and TRIB_CALL_UNSTAGED refuses
  *  them); TRIB_VARIANT_NCCL asks for NCCL. Symmetric memory will do. With a process each nothing else does: by
  *  TRIB_VARIANT_SYMMETRIC, and in the buckets of reducers, calls go as in one process. Others go through
- *  memory of the library where that is ahead of NCCL, which is allreduces, with 3 and 4 GPUs from 1 MiB on up to 16 and
- *  8 MiB; the rest is NCCL's. With 5 to 8 GPUs over NVLink, which nobody has measured, large calls are NCCL's, but for
- *  those by the names ONE_SHOT and TWO_SHOT, for which there must be 64 MiB or more of `peer_bytes`. At most two
- *  communicators on a GPU have all this, and others have the same room for small calls. When a rank's call has
+ *  memory of the library where that is ahead of NCCL, which is allreduces of more than 1 MiB, with 3 and 4 GPUs up
+ *  to 16 and 8 MiB; the rest is NCCL's. With 5 to 8 GPUs over NVLink, which nobody has measured, large calls are
+ *  NCCL's, but for those by the names ONE_SHOT and TWO_SHOT, for which there must be 64 MiB or more of `peer_bytes`.
+ *  On a GPU at most two communicators of a process have all this, the first that are created there: less than 40 MiB
+ *  of `peer_bytes` leaves a place to others. The place of one that was aborted is free again when its memory is, so a
+ *  communicator that is shrunk from it may find none. Others have the same room for small calls, and NCCL serves
+ *  their large ones, which TRIB_LOG_INFO says. (Processes that run at once on a GPU, under MPS, may have two
+ *  communicators with all this between them: give the others less `peer_bytes`.) When a rank's call has
  *  ended, after an abort as well, no other rank accesses its buffers any more; an abort waits until what has begun
  *  to is done.
  *
@@ -544,7 +548,7 @@ typedef struct trib_options {
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
                                  *   rank, see PEERS; 0: 40 MiB, with less of which there are none
-                                 *   for large calls (with more than 4 GPUs with less than 64);
+                                 *   for large calls (of 5 to 8 GPUs 64, and by name);
                                  *   TRIB_NO_PEERS: NCCL serves all calls. The smallest of all
                                  *   ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;
@@ -1086,8 +1090,9 @@ typedef struct trib_call_options {
  *  With TRIB_CALL_UNSTAGED such a buffer is TRIB_ERR_INVALID_BUFFER on its rank alone, before anything is
  *  queued: the other ranks, if they have made the call, wait for this one until it makes it without the flag, or an
  *  abort. The flag is TRIB_ERR_UNSUPPORTED in a batch and in trib_allreduce_list_with, and changes nothing where
- *  nothing is staged: where push or NCCL serves the call, and on host. With a process each it refuses any large
- *  allreduce of other than symmetric memory that NCCL does not serve.
+ *  nothing is staged: where push or NCCL serves the call, and on host. With a process each it refuses all that the
+ *  large calls of PEERS serve, by AUTO or by name, but of symmetric memory. Variants are the same on all ranks: if
+ *  others have made the call, a rank whose call was refused may not make it by another one.
  *  SYMMETRIC takes every call, and WINDOW every one of a communicator with TRIB_WINDOWS: a buffer that is not
  *  symmetric memory is TRIB_ERR_INVALID_BUFFER on its rank alone. These are `send` (of a broadcast the root's)
  *  and `recv`; with SYMMETRIC, but without TRIB_WINDOWS, of a call other than an allreduce `send` alone, for no

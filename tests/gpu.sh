@@ -254,7 +254,7 @@ c_tests() {
     done
     later 420 sparse_one_gpu_test $build/tests/sparse_one_gpu_test
     later 240 "sparse_one_gpu_test, 3 that reach each other" env TRIB_TEST_ONE_GPU=3 $build/tests/sparse_one_gpu_test 3
-    for n in 2 5 8; do # processes that share the first GPU, and have its memory in common
+    for n in 2 4 5 8; do # processes that share the first GPU, and have its memory in common
         for name in processes_gpus_test symmetric_gpus_test near_gpus_test; do
             later 240 "$name, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/$name 4
         done

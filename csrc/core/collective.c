@@ -116,7 +116,7 @@ static trib_status check_unstaged(struct trib_comm *comm, int operation,
         "would go through memory of the library, and options.flags has "
         "TRIB_CALL_UNSTAGED: allocate it by trib_symmetric_alloc, or, if all ranks "
         "are in this process, by cudaMalloc on the rank's device; or leave that "
-        "flag out; or ask for TRIB_VARIANT_NCCL",
+        "flag out; or let all ranks pass TRIB_VARIANT_NCCL, if none has queued the call",
         buffer);
 }
 

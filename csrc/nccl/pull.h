@@ -1,6 +1,6 @@
 /* Large allreduces, reduce_scatters, allgathers, alltoalls and broadcasts by the pull kernels: beside push,
  * which frees it, and inside one process makes it. Between processes the communicator
- * brings it symmetric memory. */
+ * makes its memory, which is symmetric. */
 #ifndef TRI_NCCL_PULL_H
 #define TRI_NCCL_PULL_H
 

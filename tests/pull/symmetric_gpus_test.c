@@ -187,8 +187,8 @@ static bool other_calls(const struct rank *r, const struct symmetric *s, size_t 
     return good;
 }
 
-/* Buffers of another kind, on one rank or on all, send all of them through scratch. Of 2 ranks that is ahead of NCCL
- * up to 1 GiB, of more up to 16 MiB: so calls without a variant do. */
+/* Buffers of another kind, on one rank or on all, send all of them through scratch. Of 2 to 4 ranks that is ahead of
+ * NCCL at this size: so calls without a variant do. */
 static bool sum_plain(const struct rank *r, const struct symmetric *s, bool all,
                       trib_variant variant)
 {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "csrc/base/machine.h"
+#include "kernels/push.h"
 #include "tests/nccl/share.h"
 
 static int rank = -1; /* in whose process this is; -1: the GPU is its own */
@@ -16,7 +17,13 @@ static int ranks;     /* there are */
 int one_gpu_ranks(void)
 {
     const char *said = getenv("TRIB_TEST_ONE_GPU");
-    return said == NULL ? 0 : atoi(said);
+    const int n = said == NULL ? 0 : atoi(said);
+    if (said != NULL && (n < 2 || n > TRI_PUSH_RANKS)) {
+        (void)fprintf(stderr, "TRIB_TEST_ONE_GPU is \"%s\"; expected 2 to %d\n", said,
+                      TRI_PUSH_RANKS);
+        exit(2);
+    }
+    return n;
 }
 
 int32_t one_gpu_enter(int index, int n)

@@ -11,9 +11,9 @@
 
 enum {
     PROCESSES_MAX = 8,
-    CALLS = 64,     /* whose results are looked at together */
-    MOST = 1 << 13, /* elements of a rank's part */
-    LARGE = 3 << 20,
+    CALLS = 64,      /* whose results are looked at together */
+    MOST = 1 << 13,  /* elements of a rank's part */
+    LARGE = 3 << 19, /* and of a large call: 6 MiB, which are pull's with up to 4 ranks */
     DEADLINE_MS = 120000,
     PLENTY_MS = 60000
 };

@@ -1,5 +1,5 @@
 /* Push between processes, a rank and a GPU each: rows of calls of every kind that it serves, eager and
- * captured, beside larger ones of NCCL; a rank that is late, one that ends early, and one that is killed.
+ * captured, beside larger ones of pull and NCCL; a rank that is late, one that ends early, and one that is killed.
  *   processes_gpus_test [ROUNDS]   of CALLS calls, 100 unless it is given */
 #define _DEFAULT_SOURCE
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "tests/conformance/cuda_must.h"
 #include "tests/push/processes.h"
 
-enum { DEATH_MS = 20000 };
+enum { DEATH_MS = 20000, MOST_OVER_NVLINK = 4 /* ranks with pull by default */ };
 
 /* ---- calls */
 
@@ -115,9 +115,23 @@ static bool run_round(const struct rank *r, uint64_t *state, uint64_t *own)
     return good;
 }
 
+static uint64_t staged_calls(const struct rank *r)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, r->comm));
+    return counters.staged_calls;
+}
+
+/* Pull serves large calls of any memory. */
+static bool has_pull(const struct rank *r)
+{
+    return r->size <= MOST_OVER_NVLINK && r->shared->nvlink && r->shared->sight != SEES_OWN;
+}
+
 /* Pull's, or NCCL's, between those of push: their order holds. */
 static void add_large(const struct rank *r, trib_variant variant)
 {
+    const uint64_t pulls = variant == TRIB_VARIANT_AUTO && has_pull(r), before = staged_calls(r);
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     uint32_t *data = NULL, found[2] = {0};
     options.variant = variant;
@@ -131,6 +145,7 @@ static void add_large(const struct rank *r, trib_variant variant)
     const uint32_t one = 0x01010101u * (uint32_t)r->size;
     CHECK_MSG(found[0] == one * (uint32_t)r->size && found[1] == one, "%08x %08x", found[0],
               found[1]);
+    CHECK(staged_calls(r) - before == pulls);
     MUST(cudaFree(data));
 }
 
@@ -138,6 +153,7 @@ static void add_large(const struct rank *r, trib_variant variant)
 static void add_lists(const struct rank *r)
 {
     enum { PIECES = 3, ROUNDS = 3, PIECE = LARGE / PIECES };
+    const uint64_t before = staged_calls(r);
     uint32_t *data = NULL, *found = malloc(LARGE * sizeof *found);
     trib_tensor list[PIECES];
     MUST(cudaMalloc((void **)&data, LARGE * sizeof *data));
@@ -158,6 +174,7 @@ static void add_lists(const struct rank *r)
                              found[i], right);
         }
     }
+    CHECK(staged_calls(r) - before == (has_pull(r) ? ROUNDS : 0));
     MUST(cudaFree(data));
     free(found);
 }
@@ -205,7 +222,7 @@ static void run_killed(int index, int n, void *argument)
 
 /* ---- a reducer: views in memory that all ranks reach */
 
-enum { GRADIENTS = 3, GRADIENT = LARGE / 2, REDUCER_STEPS = 4, MOST_OVER_NVLINK = 4 };
+enum { GRADIENTS = 3, GRADIENT = LARGE / 2, REDUCER_STEPS = 4 };
 
 static float gradient(int rank, int step, int g)
 {

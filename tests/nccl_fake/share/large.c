@@ -215,14 +215,14 @@ static void kinds(void)
     end(&ranks);
 }
 
-/* Without the variant they are staged, up to 16 MiB of 3 ranks; then NCCL serves them, whose ranks each have a
- * thread. There is no need of symmetric memory, nor is there a use. */
+/* Without the variant they are chosen as staged ones, up to 16 MiB of 3 ranks, and do not go through scratch if they
+ * lie in symmetric memory; then NCCL serves them, whose ranks each have a thread. */
 static void without_variant(void)
 {
     enum { MOST = 4 << 20 };
     struct share_ranks ranks;
     struct symmetric all;
-    char *data[RANKS];
+    char *data[RANKS], *symmetric[RANKS];
     begin(&all, &ranks, "large calls that do not ask for symmetric memory");
     if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true))) {
         for (int rank = 0; rank < RANKS; rank++)
@@ -232,11 +232,49 @@ static void without_variant(void)
         CHECK(sums(&all, data, LARGE_N, TRIB_VARIANT_AUTO) && pulled(&all, 1, 1));
         CHECK(sums(&all, data, MOST, TRIB_VARIANT_AUTO) && pulled(&all, 1, 1));
         CHECK(symmetric_add(&all) && sums(&all, data, LARGE_N, TRIB_VARIANT_AUTO) &&
-              pulled(&all, 1, 1) && share_counts(&ranks, 0, 0));
+              pulled(&all, 1, 1));
+        own(&all, symmetric);
+        CHECK(sums(&all, symmetric, LARGE_N, TRIB_VARIANT_AUTO) && pulled(&all, 1, 0) &&
+              share_counts(&ranks, 0, 0));
         share_call_nccl(&ranks, MOST + 1);
         CHECK(share_counts(&ranks, RANKS, 0) && pulled(&all, 0, 0));
         for (int rank = 0; rank < RANKS; rank++)
             free(data[rank]);
+    }
+    end(&ranks);
+}
+
+static bool pulls(const struct share_ranks *ranks, size_t bytes, trib_dtype dtype,
+                  trib_variant variant)
+{
+    const struct tri_call call = {.kind = TRI_ALLREDUCE,
+                                  .transport = ranks->of[0],
+                                  .count = bytes / trib_dtype_size(dtype),
+                                  .dtype = dtype,
+                                  .op = TRIB_SUM,
+                                  .variant = variant};
+    return transports()->packs_itself(&call);
+}
+
+/* By default: behind push's 1 MiB, of integers half of it; and whether symmetric memory is of use. */
+static void limits(void)
+{
+    enum { KIB = 1024, MIB = 1024 * KIB, WIDE = sizeof(double) };
+    struct share_ranks ranks;
+    struct symmetric all;
+    begin(&all, &ranks, "from where on pull serves large calls");
+    for (int rank = 0; rank < RANKS; rank++)
+        ranks.configs[rank].peer_bytes = 40 * MIB;
+    if (share_open(&ranks) && CHECK(share(&ranks) && symmetric_take_wanted(&all, true))) {
+        CHECK(transports()->peer_bytes(ranks.of[0]) < 41 * MIB);
+        CHECK(!pulls(&ranks, MIB, TRIB_F64, TRIB_VARIANT_AUTO));
+        CHECK(pulls(&ranks, MIB + WIDE, TRIB_F64, TRIB_VARIANT_AUTO));
+        CHECK(!pulls(&ranks, 512 * KIB, TRIB_F64, TRIB_VARIANT_SYMMETRIC));
+        CHECK(pulls(&ranks, 512 * KIB + WIDE, TRIB_F64, TRIB_VARIANT_SYMMETRIC));
+        CHECK(!symmetric_ops()->serves(ranks.of[0], 512 * KIB / WIDE, TRIB_F64));
+        CHECK(symmetric_ops()->serves(ranks.of[0], 512 * KIB / WIDE + 1, TRIB_F64));
+        CHECK(symmetric_ops()->serves(ranks.of[0], 256 * MIB / WIDE, TRIB_F64));
+        CHECK(!symmetric_ops()->serves(ranks.of[0], 256 * MIB / WIDE + 1, TRIB_F64));
     }
     end(&ranks);
 }
@@ -304,8 +342,23 @@ static void without_pull(void)
     end(&ranks);
 }
 
-/* Some ranks have no room, and another one has tried in vain: what push has counted so far still counts. */
-static void some_have_no_room(int calls)
+/* One rank fails, and the others have tried in vain: what push has counted so far still counts. */
+static void one_does_not_try(void)
+{
+    struct share_ranks ranks;
+    struct symmetric all;
+    begin(&all, &ranks, "pull that one rank cannot try");
+    if (share_open(&ranks) && CHECK(share(&ranks) && share_works(&ranks, TRI_ALLREDUCE))) {
+        all.fails[1] = true;
+        CHECK(!symmetric_take_wanted(&all, true));
+        for (int call = 0; call < 3; call++)
+            CHECK(share_works(&ranks, TRI_ALLREDUCE));
+    }
+    end(&ranks);
+}
+
+/* Some ranks have no room: then none tries. */
+static void some_have_no_room(void)
 {
     static const int sizes[] = {2, 2, RANKS};
     struct share_ranks ranks[3];
@@ -316,8 +369,6 @@ static void some_have_no_room(int calls)
         prepare(&all[i], &ranks[i], sizes[i]);
         good = good && share_open(&ranks[i]) && CHECK(share(&ranks[i]));
     }
-    for (int call = 0; call < calls && good; call++)
-        good = CHECK(share_works(&ranks[2], TRI_ALLREDUCE));
     if (good) {
         CHECK(symmetric_take_wanted(&all[0], true) && symmetric_take_wanted(&all[1], true) &&
               !symmetric_take_wanted(&all[2], true));
@@ -388,12 +439,13 @@ void share_large(void)
     apart();
     kinds();
     without_variant();
+    limits();
     for (int how = FAKE_PULL_WORKS; how <= FAKE_PULL_GARBLES_MAPPED; how++)
         not_taken(how);
     failures();
     without_pull();
-    for (int calls = 0; calls < 2; calls++)
-        some_have_no_room(calls);
+    one_does_not_try();
+    some_have_no_room();
     at_most_two();
     windows();
 }

@@ -78,7 +78,9 @@ static void take_rank(int rank, int size, void *argument)
 {
     struct symmetric *all = argument;
     (void)size;
-    all->status[rank] = symmetric_ops()->try_wanted(all->ranks->of[rank], all->of[rank]);
+    all->status[rank] = all->fails[rank]
+                            ? TRIB_ERR_OUT_OF_MEMORY
+                            : symmetric_ops()->try_wanted(all->ranks->of[rank], all->of[rank]);
 }
 
 /* May all ranks have it? */

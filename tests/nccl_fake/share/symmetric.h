@@ -14,6 +14,7 @@ struct symmetric {
     struct tri_symmetric *of[SYMMETRIC_RANKS];
     int fds[SYMMETRIC_RANKS];
     trib_status status[SYMMETRIC_RANKS]; /* of the last step */
+    bool fails[SYMMETRIC_RANKS];         /* before it tries what the backend wants */
     struct fake_pulls before;
 };
 
