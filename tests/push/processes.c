@@ -170,9 +170,6 @@ static void look(int index, int n, void *argument)
         machine->gpus = 0;
     machine->reach = cuda_map_peers(machine->gpus);
     machine->nvlink = machine->reach && are_linked(machine->gpus);
-    machine->fewest = 2;
-    if (machine->gpus > 0 && one_gpu_ranks() > 0)
-        *machine = (struct machine){one_gpu_ranks(), one_gpu_ranks(), true, true};
 }
 
 struct machine look_at_machine(void)
@@ -180,7 +177,11 @@ struct machine look_at_machine(void)
     struct child_end end;
     struct machine *shared = children_share(sizeof *shared);
     children_run(&end, 1, PLENTY_MS, look, shared);
-    const struct machine found = *shared;
+    const int sharing = one_gpu_ranks();
+    struct machine found = *shared;
+    found.fewest = 2;
+    if (found.gpus > 0 && sharing > 0)
+        found = (struct machine){sharing, sharing, true, true};
     children_unshare(shared, sizeof *shared);
     return found;
 }
