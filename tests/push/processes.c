@@ -71,7 +71,7 @@ bool open_rank(struct rank *r, struct shared *shared, int index, int n)
     MUST(cudaStreamSynchronize(r->stream));
     trib_options options = TRIB_OPTIONS_INIT;
     options.flags = shared->flags;
-    options.peer_bytes = n <= 4 ? 0 : 64 << 20; /* as much as pull takes of more */
+    options.peer_bytes = n <= MEASURED ? 0 : 64 << 20; /* as much as pull takes of more */
     return CHECK_OK(trib_comm_create(&r->comm, &shared->id, index, n, device, &options));
 }
 
@@ -82,6 +82,20 @@ void close_rank(struct rank *r)
     MUST(cudaFree(r->recv));
     MUST(cudaStreamDestroy(r->stream));
     free(r->image);
+}
+
+uint64_t peer_bytes(const struct rank *r)
+{
+    trib_memory memory = TRIB_MEMORY_INIT;
+    CHECK_OK(trib_comm_memory(&memory, r->comm));
+    return memory.peer_bytes;
+}
+
+uint64_t staged_calls(const struct rank *r)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, r->comm));
+    return counters.staged_calls;
 }
 
 static void replay(const struct rank *r, int times,

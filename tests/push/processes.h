@@ -11,6 +11,7 @@
 
 enum {
     PROCESSES_MAX = 8,
+    MEASURED = 4,    /* ranks: with more, over NVLink, pull serves by name alone */
     CALLS = 64,      /* whose results are looked at together */
     MOST = 1 << 13,  /* elements of a rank's part */
     LARGE = 3 << 19, /* and of a large call: 6 MiB, which are pull's with up to 4 ranks */
@@ -64,6 +65,10 @@ bool open_rank(struct rank *r, struct shared *shared, int index, int n);
 void close_rank(struct rank *r);
 /* Elements of a rank's send. */
 size_t slot(const struct rank *r);
+
+/* Memory of this rank that the others reach; and calls so far in which a buffer of it went through that. */
+uint64_t peer_bytes(const struct rank *r);
+uint64_t staged_calls(const struct rank *r);
 
 /* Make the calls that `queue` queues on the rank's stream. Where a case has them captured, they become a graph,
  * which runs `times` times, and this waits. */

@@ -11,7 +11,7 @@
 #include "tests/conformance/cuda_must.h"
 #include "tests/push/processes.h"
 
-enum { DEATH_MS = 20000, MOST_OVER_NVLINK = 4 /* ranks with pull by default */ };
+enum { DEATH_MS = 20000 };
 
 /* ---- calls */
 
@@ -77,13 +77,6 @@ static bool is_right(const struct rank *r, const struct call *call, const uint32
     return true;
 }
 
-static uint64_t peer_bytes(const struct rank *r)
-{
-    trib_memory memory = TRIB_MEMORY_INIT;
-    CHECK_OK(trib_comm_memory(&memory, r->comm));
-    return memory.peer_bytes;
-}
-
 /* By the memory that it has for that. */
 static bool is_served(const struct rank *r)
 {
@@ -115,17 +108,10 @@ static bool run_round(const struct rank *r, uint64_t *state, uint64_t *own)
     return good;
 }
 
-static uint64_t staged_calls(const struct rank *r)
-{
-    trib_counters counters = TRIB_COUNTERS_INIT;
-    CHECK_OK(trib_comm_counters(&counters, r->comm));
-    return counters.staged_calls;
-}
-
 /* Pull serves large calls of any memory. */
 static bool has_pull(const struct rank *r)
 {
-    return r->size <= MOST_OVER_NVLINK && r->shared->nvlink && r->shared->sight != SEES_OWN;
+    return r->size <= MEASURED && r->shared->nvlink && r->shared->sight != SEES_OWN;
 }
 
 /* Pull's, or NCCL's, between those of push: their order holds. */
@@ -271,7 +257,6 @@ static void run_reducer(int index, int n, void *argument)
     struct rank r;
     trib_reducer *reducer = NULL;
     trib_tensor tensors[GRADIENTS];
-    trib_counters counters = TRIB_COUNTERS_INIT;
     trib_reducer_options options = TRIB_REDUCER_OPTIONS_INIT;
     if (!open_rank(&r, argument, index, n))
         return;
@@ -284,12 +269,11 @@ static void run_reducer(int index, int n, void *argument)
         /* Over PCI Express, and of more than 4 ranks, NCCL serves them. */
         const uint64_t grown = peer_bytes(&r) - before;
         CHECK_MSG(grown == 0 || grown >= buckets, "%llu bytes", (unsigned long long)grown);
-        CHECK(grown != 0 || n > MOST_OVER_NVLINK || !r.shared->nvlink);
+        CHECK(grown != 0 || n > MEASURED || !r.shared->nvlink);
         reduce_steps(&r, reducer);
         CHECK_OK(trib_reducer_destroy(reducer));
     }
-    CHECK_OK(trib_comm_counters(&counters, r.comm));
-    CHECK(counters.staged_calls == 0);
+    CHECK(staged_calls(&r) == 0);
     close_rank(&r);
 }
 

@@ -19,13 +19,6 @@ struct sparse {
     float *image, *found;       /* the same on the host */
 };
 
-static uint64_t peer_bytes(const struct rank *r)
-{
-    trib_memory memory = TRIB_MEMORY_INIT;
-    CHECK_OK(trib_comm_memory(&memory, r->comm));
-    return memory.peer_bytes;
-}
-
 /* A larger k than the first one's takes memory that the others read, where they can. */
 static bool create(const struct rank *r, struct sparse *s)
 {
@@ -41,7 +34,7 @@ static bool create(const struct rank *r, struct sparse *s)
     if (!CHECK_OK(trib_sparse_create(&s->state, r->comm, COUNT, TRIB_F32, &options)) ||
         !CHECK(peer_bytes(r) == before) || !CHECK_OK(trib_sparse_set_k(s->state, K)))
         return false;
-    const bool stays = r->shared->reach && r->shared->sight != SEES_OWN && r->size <= 4;
+    const bool stays = r->shared->reach && r->shared->sight != SEES_OWN && r->size <= MEASURED;
     return CHECK_MSG((peer_bytes(r) > before) == stays, "%llu bytes, before %llu",
                      (unsigned long long)peer_bytes(r), (unsigned long long)before);
 }

@@ -82,14 +82,21 @@ static void own(const struct symmetric *all, char **data)
 
 /* ---------------------------------------------------------------------------------------- cases */
 
+/* A sum of rank 0 that is asked about, and not made. */
+static struct tri_call sum_of(const struct share_ranks *ranks, size_t count, trib_dtype dtype,
+                              trib_variant variant)
+{
+    return (struct tri_call){.kind = TRI_ALLREDUCE,
+                             .transport = ranks->of[0],
+                             .count = count,
+                             .dtype = dtype,
+                             .op = TRIB_SUM,
+                             .variant = variant};
+}
+
 static const char *refusal(const struct share_ranks *ranks, trib_variant variant)
 {
-    const struct tri_call call = {.kind = TRI_ALLREDUCE,
-                                  .transport = ranks->of[0],
-                                  .count = LARGE_N,
-                                  .dtype = TRIB_F32,
-                                  .op = TRIB_SUM,
-                                  .variant = variant};
+    const struct tri_call call = sum_of(ranks, LARGE_N, TRIB_F32, variant);
     return transports()->refuses(&call);
 }
 
@@ -247,12 +254,7 @@ static void without_variant(void)
 static bool pulls(const struct share_ranks *ranks, size_t bytes, trib_dtype dtype,
                   trib_variant variant)
 {
-    const struct tri_call call = {.kind = TRI_ALLREDUCE,
-                                  .transport = ranks->of[0],
-                                  .count = bytes / trib_dtype_size(dtype),
-                                  .dtype = dtype,
-                                  .op = TRIB_SUM,
-                                  .variant = variant};
+    const struct tri_call call = sum_of(ranks, bytes / trib_dtype_size(dtype), dtype, variant);
     return transports()->packs_itself(&call);
 }
 
