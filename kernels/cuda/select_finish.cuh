@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select 
 {
     __shared__ union {
         FinishRoom finish;
-        FewRoom few;
+        FewRoom<T> few;
     } room;
     wait_for_previous();
     let_next_start();

@@ -219,6 +219,16 @@ static void million(struct sparse_rig *rig)
     select_case(rig, &modes[6], SPARSE_LAPLACE, n, (uint32_t)(n / 100), 0);
 }
 
+/* Few on cuda, of which a block reads its candidates twice. */
+static void few(struct sparse_rig *rig)
+{
+    static const int some[] = {SPARSE_GAUSS, SPARSE_UP, SPARSE_TIES_ABOVE};
+    for (size_t i = 0; i < (rig->quick ? 1 : sizeof some / sizeof some[0]); i++) {
+        select_case(rig, &modes[1 + i], some[i], 300007, 16001, (unsigned)i);
+        select_case(rig, &modes[6 - i], some[i], 330011, 8503, (unsigned)i);
+    }
+}
+
 /* Elements outside of the range are not looked at, nor written. */
 static void ranges(struct sparse_rig *rig)
 {
@@ -370,6 +380,7 @@ void sparse_select_suite(struct sparse_rig *rig)
     guesses(rig, TRI_GUESS_LOW);
     guesses(rig, TRI_GUESS_HIGH);
     leave_out(rig);
+    few(rig);
     if (!rig->quick)
         million(rig);
 }
