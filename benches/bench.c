@@ -11,20 +11,21 @@
 
 #include "benches/graph.h"
 #include "benches/peer.h"
+#include "benches/processes.h"
 
 void bench_ok(trib_status status, const char *call)
 {
     if (status == TRIB_OK)
         return;
     fprintf(stderr, "%s: %s: %s\n", call, trib_status_name(status), trib_last_detail());
-    exit(EXIT_FAILURE);
+    bench_fail();
 }
 
 void *bench_must(void *memory)
 {
     if (memory == NULL) {
         fprintf(stderr, "out of memory\n");
-        exit(EXIT_FAILURE);
+        bench_fail();
     }
     return memory;
 }
@@ -67,6 +68,30 @@ static void choose(struct bench *bench, const char *backend, int ranks, int thre
     }
 }
 
+/* A bench that is not open: what was asked for, and then what was chosen. */
+static int ask_ranks(void *argument)
+{
+    struct bench *asked = argument;
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
+    choose(asked, asked->backend, asked->ranks, 0);
+    BENCH_OK(trib_backend_capabilities(&can, asked->backend));
+    if ((can.flags & TRIB_CAN_PROCESSES) == 0) {
+        fprintf(stderr,
+                "processes: %s connects none, its ranks are threads of one process; nccl does\n",
+                asked->backend);
+        exit(EXIT_FAILURE);
+    }
+    return asked->ranks;
+}
+
+int bench_fork(const char *backend, int ranks)
+{
+    struct bench asked = {.backend = backend, .ranks = ranks};
+    const int n = bench_ask(ask_ranks, &asked);
+    bench_split(n);
+    return n;
+}
+
 void bench_open(struct bench *bench, const char *backend, int ranks, int threads, uint32_t flags)
 {
     trib_options options = TRIB_OPTIONS_INIT;
@@ -74,19 +99,42 @@ void bench_open(struct bench *bench, const char *backend, int ranks, int threads
     bench_open_with(bench, backend, ranks, threads, &options);
 }
 
-void bench_open_with(struct bench *bench, const char *backend, int ranks, int threads,
-                     const trib_options *with)
+/* The communicator of a rank that has a process of its own. */
+static void join(struct bench *bench, const trib_options *options)
 {
-    memset(bench, 0, sizeof *bench);
-    choose(bench, backend, ranks, threads);
-    trib_options options = *with;
-    options.backend = bench->backend;
-    BENCH_OK(trib_group_create(&bench->group, NULL, bench->ranks, &options));
+    const int rank = bench->first;
+    trib_id id = {{0}};
+    if (rank == 0)
+        BENCH_OK(trib_id_create(&id, bench->backend));
+    bench_tell(bench, &id, sizeof id);
+    BENCH_OK(trib_comm_create(&bench->comm[rank], &id, rank, bench->ranks, rank, options));
+}
+
+static void make_group(struct bench *bench, const trib_options *options, int threads)
+{
+    BENCH_OK(trib_group_create(&bench->group, NULL, bench->ranks, options));
     if (threads != 1) {
         BENCH_OK(trib_group_split(bench->comm, bench->group));
         bench->group = NULL;
     }
-    for (int rank = 0; rank < bench->ranks; rank++) {
+}
+
+void bench_open_with(struct bench *bench, const char *backend, int ranks, int threads,
+                     const trib_options *with)
+{
+    const bool alone = bench_processes() == 1;
+    memset(bench, 0, sizeof *bench);
+    choose(bench, backend, ranks, threads);
+    bench->first = alone ? 0 : bench_process();
+    bench->end = alone ? bench->ranks : bench->first + 1;
+    bench->meeting = bench_meeting_open(bench->threads);
+    trib_options options = *with;
+    options.backend = bench->backend;
+    if (alone)
+        make_group(bench, &options, threads);
+    else
+        join(bench, &options);
+    for (int rank = bench->first; rank < bench->end; rank++) {
         BENCH_OK(trib_device_get(&bench->device[rank], bench->backend, rank));
         BENCH_OK(trib_stream_create(&bench->stream[rank], bench->device[rank]));
     }
@@ -103,11 +151,12 @@ void bench_open_with(struct bench *bench, const char *backend, int ranks, int th
 void bench_close(struct bench *bench)
 {
     bench->peer->close(bench->peer_state);
-    for (int rank = 0; rank < bench->ranks; rank++)
+    for (int rank = bench->first; rank < bench->end; rank++)
         BENCH_OK(trib_stream_destroy(bench->device[rank], bench->stream[rank]));
-    for (int rank = 0; rank < bench->ranks; rank++)
+    for (int rank = bench->first; rank < bench->end; rank++)
         BENCH_OK(trib_comm_destroy(bench->comm[rank]));
     BENCH_OK(trib_group_destroy(bench->group));
+    bench_meeting_close(bench->meeting);
 }
 
 int bench_first(int rank)
@@ -144,18 +193,21 @@ static void *driver_main(void *argument)
 void bench_on_threads(const struct bench *bench, bench_body body, void *argument)
 {
     struct driver drivers[BENCH_MAX_RANKS];
-    for (int i = 0; i < bench->threads; i++) {
+    const int n = bench->group != NULL ? 1 : bench->end - bench->first;
+    for (int i = 0; i < n; i++) {
         drivers[i] = (struct driver){.bench = bench,
                                      .body = body,
                                      .argument = argument,
-                                     .rank = bench->group != NULL ? BENCH_ALL : i};
+                                     .rank = bench->group != NULL ? BENCH_ALL : bench->first + i};
         if (pthread_create(&drivers[i].thread, NULL, driver_main, &drivers[i]) != 0) {
             fprintf(stderr, "thread %d could not be started\n", i);
-            exit(EXIT_FAILURE);
+            bench_fail();
         }
     }
-    for (int i = 0; i < bench->threads; i++)
+    for (int i = 0; i < n; i++)
         pthread_join(drivers[i].thread, NULL);
+    if (bench_processes() > 1)
+        bench_meet(bench);
 }
 
 /* One timing. The events of a rank belong to the thread that drives it while that runs. */
@@ -165,7 +217,6 @@ struct timing {
     bench_body body;
     void *argument;
     int warmup, iterations;
-    pthread_barrier_t barrier;
     /* Around iteration i: events[rank][i * stride] and the one after it. Without anything to
      * prepare the end of one is the start of the next. */
     trib_event *events[BENCH_MAX_RANKS];
@@ -191,7 +242,7 @@ static void drive(const struct bench *bench, int rank, void *argument)
         timing->body(bench, rank, timing->argument);
     }
     bench_wait(bench, rank);
-    pthread_barrier_wait(&timing->barrier);
+    bench_meet(bench);
 
     double host = 0;
     for (int i = 0; i < timing->iterations; i++) {
@@ -211,12 +262,12 @@ static void drive(const struct bench *bench, int rank, void *argument)
 /* Run all drivers to their end. The most host time of one. */
 static double drive_all(struct timing *timing)
 {
+    const struct bench *bench = timing->bench;
     double host = 0;
-    pthread_barrier_init(&timing->barrier, NULL, (unsigned)timing->bench->threads);
-    bench_on_threads(timing->bench, drive, timing);
-    pthread_barrier_destroy(&timing->barrier);
-    for (int rank = 0; rank < timing->bench->ranks; rank++)
+    bench_on_threads(bench, drive, timing);
+    for (int rank = bench->first; rank < bench->end; rank++)
         host = fmax(host, timing->host[rank]);
+    bench_most(bench, &host, 1);
     return host;
 }
 
@@ -228,7 +279,7 @@ static size_t event_count(const struct timing *timing)
 static void make_events(struct timing *timing)
 {
     const size_t n = event_count(timing);
-    for (int rank = 0; rank < timing->bench->ranks; rank++) {
+    for (int rank = timing->bench->first; rank < timing->bench->end; rank++) {
         timing->events[rank] = bench_must(calloc(n, sizeof(trib_event)));
         for (size_t i = 0; i < n; i++)
             BENCH_OK(trib_event_create(&timing->events[rank][i], timing->bench->device[rank]));
@@ -237,7 +288,7 @@ static void make_events(struct timing *timing)
 
 static void drop_events(struct timing *timing)
 {
-    for (int rank = 0; rank < timing->bench->ranks; rank++) {
+    for (int rank = timing->bench->first; rank < timing->bench->end; rank++) {
         for (size_t i = 0; i < event_count(timing); i++)
             BENCH_OK(trib_event_destroy(timing->bench->device[rank], timing->events[rank][i]));
         free(timing->events[rank]);
@@ -254,17 +305,20 @@ static double elapsed_us(const struct timing *timing, int rank, size_t i)
 
 static void read_events(const struct timing *timing, struct bench_result *result)
 {
+    const struct bench *bench = timing->bench;
     const size_t n = (size_t)timing->iterations;
     double *slowest = bench_must(calloc(n, sizeof(double)));
     double *fastest = bench_must(calloc(n, sizeof(double)));
     for (size_t i = 0; i < n; i++) {
-        slowest[i] = fastest[i] = elapsed_us(timing, 0, i);
-        for (int rank = 1; rank < timing->bench->ranks; rank++) {
+        slowest[i] = fastest[i] = elapsed_us(timing, bench->first, i);
+        for (int rank = bench->first + 1; rank < bench->end; rank++) {
             const double us = elapsed_us(timing, rank, i);
             slowest[i] = fmax(slowest[i], us);
             fastest[i] = fmin(fastest[i], us);
         }
     }
+    bench_most(bench, slowest, n);
+    bench_least(bench, fastest, n);
     result->device = bench_stats(slowest, n);
     result->least = bench_stats(fastest, n);
     free(slowest);
@@ -359,8 +413,11 @@ void bench_print_setting(const struct bench *bench)
 {
     uint32_t version = 0;
     BENCH_OK(trib_backend_version(&version, bench->backend));
-    printf("# tributary %u, backend %s (%u), %d ranks, one thread %s, beside %s\n", trib_version(),
-           bench->backend, version, bench->ranks, bench->group ? "for all" : "per rank",
+    printf("# tributary %u, backend %s (%u), %d ranks, one %s, beside %s\n", trib_version(),
+           bench->backend, version, bench->ranks,
+           bench->group            ? "thread for all"
+           : bench_processes() > 1 ? "process per rank"
+                                   : "thread per rank",
            bench->peer->name);
     printf("# microseconds; median and 99th percentile over the iterations of the maximum over the "
            "ranks\n");

@@ -3,11 +3,11 @@
 #include "benches/burst.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "benches/graph.h"
+#include "benches/processes.h"
 
 /* One timing. What is of a rank belongs to the thread that drives it. */
 struct bursts {
@@ -16,7 +16,6 @@ struct bursts {
     const bench_body *bodies;
     int sides;
     void *argument;
-    pthread_barrier_t barrier;
     trib_event begin[BENCH_MAX_RANKS], end[BENCH_MAX_RANKS];
     void *graphs[BENCH_SIDES][BENCH_MAX_RANKS];
     double *us[BENCH_SIDES][BENCH_MAX_RANKS];  /* a call, of each burst */
@@ -40,8 +39,7 @@ void bench_need_graphs(const struct bench *bench)
 
 static void open_bursts(struct bursts *b)
 {
-    pthread_barrier_init(&b->barrier, NULL, (unsigned)b->bench->threads);
-    for (int rank = 0; rank < b->bench->ranks; rank++) {
+    for (int rank = b->bench->first; rank < b->bench->end; rank++) {
         BENCH_OK(trib_event_create(&b->begin[rank], b->bench->device[rank]));
         BENCH_OK(trib_event_create(&b->end[rank], b->bench->device[rank]));
         for (int side = 0; side < b->sides; side++)
@@ -51,8 +49,7 @@ static void open_bursts(struct bursts *b)
 
 static void close_bursts(struct bursts *b)
 {
-    pthread_barrier_destroy(&b->barrier);
-    for (int rank = 0; rank < b->bench->ranks; rank++) {
+    for (int rank = b->bench->first; rank < b->bench->end; rank++) {
         BENCH_OK(trib_event_destroy(b->bench->device[rank], b->begin[rank]));
         BENCH_OK(trib_event_destroy(b->bench->device[rank], b->end[rank]));
         for (int side = 0; side < b->sides; side++)
@@ -79,7 +76,7 @@ static void queue_burst(const struct bursts *b, int rank, int side)
 /* Burst `i`, below 0 one of the warm-up. */
 static void time_burst(struct bursts *b, int driven, int side, int i)
 {
-    pthread_barrier_wait(&b->barrier);
+    bench_meet(b->bench);
     record(b, driven, b->begin);
     const double start = bench_now_us();
     queue_burst(b, driven, side);
@@ -104,7 +101,7 @@ static void capture(struct bursts *b, int rank, int side)
     bench_wait(b->bench, rank);
     b->graphs[side][rank] =
         b->bench->graphs->capture(b->bench, rank, b->bodies[side], b->argument, b->burst->calls);
-    pthread_barrier_wait(&b->barrier);
+    bench_meet(b->bench);
 }
 
 static void drive(const struct bench *bench, int rank, void *argument)
@@ -123,14 +120,18 @@ static void drive(const struct bench *bench, int rank, void *argument)
 
 static struct bench_result result_of(struct bursts *b, int side)
 {
+    const struct bench *bench = b->bench;
+    const size_t n = (size_t)b->burst->iterations;
     struct bench_result result = {.host = 0};
-    double *slowest = b->us[side][0];
-    for (int rank = 0; rank < b->bench->ranks; rank++) {
+    double *slowest = b->us[side][bench->first];
+    for (int rank = bench->first; rank < bench->end; rank++) {
         result.host = fmax(result.host, b->host[side][rank]);
-        for (int i = 0; i < b->burst->iterations; i++)
+        for (size_t i = 0; i < n; i++)
             slowest[i] = fmax(slowest[i], b->us[side][rank][i]);
     }
-    result.device = bench_stats(slowest, (size_t)b->burst->iterations);
+    bench_most(bench, &result.host, 1);
+    bench_most(bench, slowest, n);
+    result.device = bench_stats(slowest, n);
     return result;
 }
 

@@ -11,6 +11,7 @@
 #include "benches/arguments.h"
 #include "benches/bench.h"
 #include "benches/collective.h"
+#include "benches/processes.h"
 #include "benches/resnet50.h"
 
 enum { MOST_TENSORS = 4096, GAP = 4096, BLOCK_GAP = 512 };
@@ -60,7 +61,7 @@ static float sum(int ranks, size_t i)
 
 static void fill(const struct bench *bench, struct lists *lists)
 {
-    for (int rank = 0; rank < bench->ranks; rank++) {
+    for (int rank = bench->first; rank < bench->end; rank++) {
         const float *next = lists->host;
         for (size_t i = 0; i < lists->elements; i++)
             lists->host[i] = input(rank, bench->ranks, i);
@@ -129,7 +130,7 @@ static void make(const struct bench *bench, struct lists *lists)
 {
     const size_t bytes = lists->elements * sizeof(float);
     lists->host = bench_must(calloc(lists->elements, sizeof(float)));
-    for (int rank = 0; rank < bench->ranks; rank++) {
+    for (int rank = bench->first; rank < bench->end; rank++) {
         size_t at = lists->nblocks = 0;
         for (size_t i = 0; i < lists->n; i++)
             lists->tensors[rank][i] =
@@ -142,7 +143,7 @@ static void make(const struct bench *bench, struct lists *lists)
 
 static void drop(const struct bench *bench, struct lists *lists)
 {
-    for (int rank = 0; rank < bench->ranks; rank++) {
+    for (int rank = bench->first; rank < bench->end; rank++) {
         for (size_t i = 0; i < lists->nblocks; i++)
             bench_free(bench, rank, lists->blocks[rank][i]);
         bench_free(bench, rank, lists->flat[rank]);
@@ -233,13 +234,13 @@ static size_t wrong_after(const struct bench *bench, struct lists *lists,
     for (int call = 0; call < 2; call++) {
         fill(bench, lists);
         (void)bench_time(bench, run, lists, 0, 1);
-        for (int rank = 0; rank < bench->ranks; rank++) {
+        for (int rank = bench->first; rank < bench->end; rank++) {
             fetch(bench, rank, lists);
             for (size_t i = 0; i < lists->elements; i++)
                 wrong += lists->host[i] != expected(bench->ranks, i);
         }
     }
-    return wrong;
+    return bench_sum(bench, wrong);
 }
 
 static size_t count_wrong(const struct bench *bench, struct lists *lists)
@@ -281,15 +282,18 @@ int main(int argc, char **argv)
 {
     static struct lists lists;
     struct bench bench;
-    bench_unnamed(argc, argv, 5, "[backend [ranks [iterations [shape [unchecked]]]]]");
-    const int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
+    bench_unnamed(argc, argv, 5, "[backend [ranks [iterations [shape [unchecked|processes]]]]]");
+    int ranks = argc > 2 ? bench_integer("ranks", argv[2], 1, BENCH_MAX_RANKS) : 0;
     const int iterations = argc > 3 ? bench_integer("iterations", argv[3], 1, INT_MAX) : 40;
     choose_shape(&lists, argc > 4 ? argv[4] : "resnet50");
-    const bool unchecked = argc > 5;
-    if (unchecked && strcmp(argv[5], "unchecked") != 0) {
-        fprintf(stderr, "\"%s\": expected \"unchecked\" or nothing\n", argv[5]);
+    const bool unchecked = argc > 5 && strcmp(argv[5], "unchecked") == 0;
+    const bool processes = argc > 5 && strcmp(argv[5], "processes") == 0;
+    if (argc > 5 && !unchecked && !processes) {
+        fprintf(stderr, "\"%s\": expected \"unchecked\", \"processes\" or nothing\n", argv[5]);
         return EXIT_FAILURE;
     }
+    if (processes)
+        ranks = bench_fork(argv[1], ranks);
     bench_open(&bench, argc > 1 ? argv[1] : NULL, ranks, 0, unchecked ? TRIB_UNCHECKED : 0);
     make(&bench, &lists);
     bench_print_setting(&bench);
@@ -299,5 +303,5 @@ int main(int argc, char **argv)
     measure(&bench, &lists, iterations);
     drop(&bench, &lists);
     bench_close(&bench);
-    return wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return bench_status(wrong == 0);
 }

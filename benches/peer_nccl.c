@@ -8,20 +8,38 @@
 #include "benches/collective.h"
 #include "benches/cuda_device.h"
 #include "benches/peer.h"
+#include "benches/processes.h"
 
 #define NCCL_OK(call)                                                                              \
     do {                                                                                           \
         ncclResult_t result_ = (call);                                                             \
         if (result_ != ncclSuccess) {                                                              \
             fprintf(stderr, "%s: %s\n", #call, ncclGetErrorString(result_));                       \
-            exit(EXIT_FAILURE);                                                                    \
+            bench_fail();                                                                          \
         }                                                                                          \
     } while (0)
 
+/* The communicator of a rank that has a process of its own. Without a configuration this is
+ * ncclCommInitRank. */
+static ncclComm_t join(const struct bench *bench)
+{
+    const int rank = bench->first;
+    ncclComm_t comm = NULL;
+    ncclUniqueId id = {{0}};
+    if (rank == 0)
+        NCCL_OK(ncclGetUniqueId(&id));
+    bench_tell(bench, &id, sizeof id);
+    bench_set_device(rank);
+    NCCL_OK(ncclCommInitRankConfig(&comm, bench->ranks, id, rank, NULL));
+    return comm;
+}
+
 static void *open_peer(const struct bench *bench)
 {
-    ncclComm_t *comms = calloc(BENCH_MAX_RANKS, sizeof(ncclComm_t));
-    if (comms != NULL)
+    ncclComm_t *comms = bench_must(calloc(BENCH_MAX_RANKS, sizeof(ncclComm_t)));
+    if (bench_processes() > 1)
+        comms[bench->first] = join(bench);
+    else
         NCCL_OK(ncclCommInitAll(comms, bench->ranks, NULL));
     return comms;
 }
@@ -29,7 +47,9 @@ static void *open_peer(const struct bench *bench)
 static void close_peer(void *state)
 {
     ncclComm_t *comms = state;
-    for (int rank = 0; rank < BENCH_MAX_RANKS && comms[rank] != NULL; rank++) {
+    for (int rank = 0; rank < BENCH_MAX_RANKS; rank++) {
+        if (comms[rank] == NULL)
+            continue;
         bench_set_device(rank);
         NCCL_OK(ncclCommDestroy(comms[rank]));
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "benches/arguments.h"
+#include "benches/processes.h"
 #include "benches/sweep.h"
 
 struct sweep {
@@ -133,7 +134,7 @@ static void refuse(const struct options *options, const struct bench *bench,
                                    : "ranks make calls with a variant");
         exit(EXIT_FAILURE);
     }
-    if (options->root >= bench->ranks) {
+    if (options->root >= bench->ranks && bench_process() == 0) { /* whose end is that of all */
         fprintf(stderr, "--root %d: there are %d ranks, numbered from 0\n", options->root,
                 bench->ranks);
         exit(EXIT_FAILURE);
@@ -146,7 +147,7 @@ static void open_sweep(struct sweep *sweep)
 {
     const struct options *options = &sweep->options;
     refuse_without_group(options);
-    sweep->json = bench_file(options->json);
+    sweep->json = bench_process() == 0 ? bench_file(options->json) : NULL;
     for (int i = 0; sweep_variants[i].name != NULL; i++) {
         trib_options with = TRIB_OPTIONS_INIT;
         if (!asked_for(sweep, i))
@@ -178,6 +179,8 @@ static bool close_json(struct sweep *sweep)
 int main(int argc, char **argv)
 {
     struct sweep sweep = {.options = sweep_options(argc, argv)};
+    if (sweep.options.processes)
+        sweep.options.ranks = bench_fork(sweep.options.backend, sweep.options.ranks);
     open_sweep(&sweep);
     bench_print_setting(any(&sweep));
     sweep_print_heading(any(&sweep), &sweep.options);
@@ -189,5 +192,5 @@ int main(int argc, char **argv)
     const bool written = close_json(&sweep);
     close_sweep(&sweep);
     printf("# %zu rows, %zu wrong elements\n", sweep.rows, sweep.wrong);
-    return sweep.rows > 0 && sweep.wrong == 0 && written ? EXIT_SUCCESS : EXIT_FAILURE;
+    return bench_status(sweep.rows > 0 && sweep.wrong == 0 && written);
 }

@@ -25,7 +25,7 @@ struct options {
     const char *collective, *backend, *dtype, *op, *variant, *json;
     size_t begin, end;
     int factor, ranks, threads, calls, iterations, warmup, root;
-    bool eager, graph, check;
+    bool processes, eager, graph, check;
 };
 
 /* Says what is wrong and exits if something is. */

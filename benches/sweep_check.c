@@ -1,7 +1,6 @@
 /* The check of a row, element by element, by the threads that drive the ranks. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +8,14 @@
 
 #include "benches/element.h"
 #include "benches/graph.h"
+#include "benches/processes.h"
 #include "benches/sweep.h"
 
 struct checking {
     struct sweep_buffers *buffers;
     void *graph[BENCH_MAX_RANKS];  /* NULL: the call is queued */
-    atomic_int came;               /* ranks at the barrier */
+    double came[BENCH_MAX_RANKS];  /* when the rank came to the barrier, */
+    double left[BENCH_MAX_RANKS];  /* and when it left, by the clock that all processes have */
     size_t wrong[BENCH_MAX_RANKS]; /* of each rank */
 };
 
@@ -68,7 +69,7 @@ static void come_late(struct checking *c, int rank)
 {
     const struct timespec late = {.tv_nsec = rank * 2000000L};
     (void)nanosleep(&late, NULL);
-    atomic_fetch_add(&c->came, 1);
+    c->came[rank] = bench_now_us();
 }
 
 static void prepare(const struct bench *bench, int driven, struct checking *c)
@@ -85,9 +86,21 @@ static void look(const struct bench *bench, int driven, struct checking *c)
 {
     const struct bench_call *calls = c->buffers->call;
     for (int rank = bench_first(driven); rank < bench_end(bench, driven); rank++)
-        c->wrong[rank] = calls[rank].collective->kind == BENCH_BARRIER
-                             ? atomic_load(&c->came) != bench->ranks
-                             : count_wrong(bench, &calls[rank], rank);
+        if (calls[rank].collective->kind == BENCH_BARRIER)
+            c->left[rank] = bench_now_us();
+        else
+            c->wrong[rank] = count_wrong(bench, &calls[rank], rank);
+}
+
+/* No rank may leave the barrier before the last has come. */
+static void judge_barrier(const struct bench *bench, struct checking *c)
+{
+    double last = 0;
+    for (int rank = bench->first; rank < bench->end; rank++)
+        last = fmax(last, c->came[rank]);
+    bench_most(bench, &last, 1);
+    for (int rank = bench->first; rank < bench->end; rank++)
+        c->wrong[rank] = c->left[rank] < last;
 }
 
 /* A graph of one call. */
@@ -118,10 +131,12 @@ size_t sweep_check(const struct bench *bench, struct sweep_buffers *buffers, con
     if (row->way == BENCH_GRAPH)
         bench_on_threads(bench, capture, &c);
     bench_on_threads(bench, check, &c);
-    for (int rank = 0; rank < bench->ranks; rank++) {
+    if (row->collective->kind == BENCH_BARRIER)
+        judge_barrier(bench, &c);
+    for (int rank = bench->first; rank < bench->end; rank++) {
         wrong += c.wrong[rank];
         if (c.graph[rank] != NULL)
             bench->graphs->drop(c.graph[rank]);
     }
-    return wrong;
+    return bench_sum(bench, wrong);
 }

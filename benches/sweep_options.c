@@ -40,6 +40,11 @@ static void check(const struct options *options)
         fprintf(stderr, "--calls %d: only --eager and --graph make bursts\n", options->calls);
         exit(EXIT_FAILURE);
     }
+    if (options->processes && options->threads != 0) {
+        fprintf(stderr, "--threads %d: with --processes each rank has a process of its own\n",
+                options->threads);
+        exit(EXIT_FAILURE);
+    }
     if (options->graph && options->threads == 1) {
         fprintf(stderr, "--graph: each rank captures on a thread of its own, not --threads 1\n");
         exit(EXIT_FAILURE);
@@ -53,6 +58,8 @@ static void usage(const char *program)
            "  -B, --backend NAME     nccl or host (the best that has a device)\n"
            "  -r, --ranks N          (all GPUs; 2 on host)\n"
            "  -t, --threads N        1: one thread drives all ranks (as many as ranks: one each)\n"
+           "      --processes        each rank in a process of its own, as launchers start them "
+           "(nccl)\n"
            "  -b, --begin BYTES      smallest size, K M G allowed (8)\n"
            "  -e, --end BYTES        largest size (64M)\n"
            "  -f, --factor N         from size to size (4)\n"
@@ -87,6 +94,7 @@ struct options sweep_options(int argc, char **argv)
         {"backend", 'B', BENCH_TEXT, &o.backend, 0, 0},
         {"ranks", 'r', BENCH_INTEGER, &o.ranks, 1, BENCH_MAX_RANKS},
         {"threads", 't', BENCH_INTEGER, &o.threads, 1, BENCH_MAX_RANKS},
+        {"processes", 0, BENCH_SET, &o.processes, 0, 0},
         {"begin", 'b', BENCH_BYTES, &o.begin, 0, 0},
         {"end", 'e', BENCH_BYTES, &o.end, 0, 0},
         {"factor", 'f', BENCH_INTEGER, &o.factor, 2, INT_MAX},

@@ -1,6 +1,7 @@
 /* Rows as a table and as JSON.
  *
  * algbw = bytes / median; busbw = algbw times the collective's factor. */
+#include "benches/processes.h"
 #include "benches/sweep.h"
 
 /* GB/s of one side of a row. */
@@ -61,12 +62,12 @@ void sweep_write_json(FILE *file, const struct row *row, const struct bench *ben
 {
     fprintf(file,
             "%s\n  {\"collective\": \"%s\", \"variant\": \"%s\", \"way\": \"%s\", \"calls\": %d, "
-            "\"backend\": \"%s\", \"ranks\": %d, \"threads\": %d, \"bytes\": %zu, \"count\": %zu, "
-            "\"dtype\": \"%s\", "
+            "\"backend\": \"%s\", \"ranks\": %d, \"threads\": %d, \"processes\": %d, "
+            "\"bytes\": %zu, \"count\": %zu, \"dtype\": \"%s\", "
             "\"op\": \"%s\", \"in_place\": %s, \"wrong\": %zu",
             first ? "" : ",", row->collective->name, row->variant->name, bench_way_name(row->way),
-            row->calls, bench->backend, bench->ranks, bench->threads, row->bytes, row->count,
-            type_name(row), row->collective->reduces ? trib_op_name(row->op) : "",
+            row->calls, bench->backend, bench->ranks, bench->threads, bench_processes(), row->bytes,
+            row->count, type_name(row), row->collective->reduces ? trib_op_name(row->op) : "",
             row->in_place ? "true" : "false", row->wrong);
     write_side(file, "", row, &row->ours, bench->ranks);
     fprintf(file, ", \"peer\": \"%s\"", bench->peer->name);

@@ -1,12 +1,13 @@
 /* One row: its buffers and its times. */
 #include <string.h>
 
+#include "benches/processes.h"
 #include "benches/sweep.h"
 
 void sweep_ours(const struct bench *bench, int rank, void *argument)
 {
     const struct bench_call *calls = ((struct sweep_buffers *)argument)->call;
-    const struct bench_collective *c = calls[0].collective;
+    const struct bench_collective *c = calls[bench_first(rank)].collective;
     if (rank == BENCH_ALL)
         BENCH_OK(c->run_group(bench->group, calls, bench->stream));
     else
@@ -25,7 +26,7 @@ static void alloc_all(const struct bench *bench, void **out, size_t bytes, const
         bench_alloc_symmetric(bench, out, bytes);
         return;
     }
-    for (int rank = 0; rank < bench->ranks; rank++)
+    for (int rank = bench->first; rank < bench->end; rank++)
         out[rank] = bench_alloc(bench, rank, bytes);
 }
 
@@ -35,7 +36,7 @@ static void free_all(const struct bench *bench, void **data, const struct row *r
         bench_free_symmetric(bench, data);
         return;
     }
-    for (int rank = 0; rank < bench->ranks; rank++)
+    for (int rank = bench->first; rank < bench->end; rank++)
         bench_free(bench, rank, data[rank]);
 }
 
@@ -50,7 +51,7 @@ static void make_buffers(const struct bench *bench, struct sweep_buffers *buffer
     alloc_all(bench, buffers->large, send > recv ? send : recv, row);
     if (!row->in_place)
         alloc_all(bench, buffers->small, send > recv ? recv : send, row);
-    for (int rank = 0; rank < bench->ranks; rank++) {
+    for (int rank = bench->first; rank < bench->end; rank++) {
         char *large = buffers->large[rank];
         char *small = row->in_place ? large + c->in_place_offset(row->count, rank) * size
                                     : buffers->small[rank];
@@ -118,7 +119,7 @@ static bool is_served(const struct bench *bench, const struct row *row,
     if (!row->collective->varies)
         return false;
     bench_on_threads(bench, try_call, &trial);
-    return !trial.refused[0];
+    return bench_sum(bench, trial.refused[bench->first]) == 0;
 }
 
 bool sweep_measure(const struct bench *bench, struct row *row, const struct options *options)

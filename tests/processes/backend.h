@@ -21,7 +21,10 @@ enum { PROCESSES_IDS = 32, PROCESSES_MEETINGS = 64 };
 void processes_run(struct child_end *out, int n, int deadline_ms,
                    void (*body)(int index, int n, void *argument), void *argument);
 
-/* The same; check that all have ended well, but for `killed`, which SIGKILL has ended. */
+/* The ranks of the children that this process forks from now on can meet: for a program that forks. */
+void processes_begin(void);
+
+/* The same as processes_run; check that all have ended well, but for `killed`, which SIGKILL has ended. */
 void processes_check_killed(int killed, int n, int deadline_ms,
                             void (*body)(int index, int n, void *argument), void *argument);
 /* Nobody is killed. */

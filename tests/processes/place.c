@@ -36,13 +36,18 @@ static void run_process(int index, int n, void *argument)
     work->body(index, n, work->argument);
 }
 
+void processes_begin(void)
+{
+    arena = children_share(sizeof *arena);
+    arena->run = tri_now_ns() | 1;
+    atomic_store(&arena->taken, PROCESSES_IDS); /* the first are those of processes_id */
+}
+
 void processes_run(struct child_end *out, int n, int deadline_ms,
                    void (*body)(int index, int n, void *argument), void *argument)
 {
     struct work work = {body, argument};
-    arena = children_share(sizeof *arena);
-    arena->run = tri_now_ns() | 1;
-    atomic_store(&arena->taken, PROCESSES_IDS); /* the first are those of processes_id */
+    processes_begin();
     children_run(out, n, deadline_ms, run_process, &work);
     children_unshare(arena, sizeof *arena);
     arena = NULL;
