@@ -32,9 +32,8 @@ void bench_need_graphs(const struct bench *bench)
 {
     if (bench->graphs != NULL)
         return;
-    fprintf(stderr, "--graph: no graph captures streams of %s; those of nccl CUDA graphs do\n",
-            bench->backend);
-    exit(EXIT_FAILURE);
+    bench_refuse("--graph: no graph captures streams of %s; those of nccl CUDA graphs do",
+                 bench->backend);
 }
 
 static void open_bursts(struct bursts *b)

@@ -19,8 +19,8 @@
         }                                                                                          \
     } while (0)
 
-/* The communicator of a rank that has a process of its own. Without a configuration this is
- * ncclCommInitRank. */
+/* The communicator of a rank that has a process of its own: as by ncclCommInitRank, which the NCCL of the
+ * tests lacks. */
 static ncclComm_t join(const struct bench *bench)
 {
     const int rank = bench->first;

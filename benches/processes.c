@@ -2,9 +2,11 @@
 #define _GNU_SOURCE
 #include "benches/processes.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,18 +47,16 @@ static void *share(size_t bytes)
     return bench_must(data == MAP_FAILED ? NULL : data);
 }
 
-/* As fork, without a failure. What is in the buffers of files is written once, by the parent. */
+/* As fork; says why it fails. What is in the buffers of files is written once, by the parent. */
 static pid_t start(void)
 {
     const pid_t parent = getpid();
-    (void)signal(SIGCHLD,
-                 SIG_DFL); /* who starts a program may have it ignored: then no status comes */
+    /* Who starts a program may have it ignored: then no status comes. */
+    (void)signal(SIGCHLD, SIG_DFL);
     fflush(NULL);
     const pid_t child = fork();
-    if (child < 0) {
+    if (child < 0)
         perror("fork");
-        exit(EXIT_FAILURE);
-    }
     if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
         _exit(EXIT_FAILURE);
     return child;
@@ -79,7 +79,7 @@ int bench_ask(int (*ask)(void *argument), void *argument)
         *shared = ask(argument);
         _exit(EXIT_SUCCESS);
     }
-    if (waitpid(child, &status, 0) != child || !has_succeeded("devices", status))
+    if (child < 0 || waitpid(child, &status, 0) != child || !has_succeeded("devices", status))
         exit(EXIT_FAILURE);
     const int answer = *shared;
     (void)munmap(shared, sizeof *shared);
@@ -107,6 +107,8 @@ static _Noreturn void wait_for(pid_t *children, int n)
         const pid_t ended = wait(&status);
         while (rank < n && children[rank] != ended)
             rank++;
+        if (ended < 0 && errno != EINTR)
+            kill_all(children, n);
         if (rank == n)
             continue;
         children[rank] = 0; /* another process may have the number from now on */
@@ -125,10 +127,14 @@ void bench_split(int n)
     place.n = n;
     for (place.number = 0; place.number < n; place.number++) {
         children[place.number] = start();
-        if (children[place.number] != 0)
+        if (children[place.number] < 0)
+            kill_all(children, place.number);
+        if (children[place.number] > 0)
             continue;
-        if (place.number > 0 && freopen("/dev/null", "w", stdout) == NULL)
+        if (place.number > 0 && freopen("/dev/null", "w", stdout) == NULL) {
+            perror("/dev/null");
             bench_fail();
+        }
         return;
     }
     wait_for(children, n);
@@ -140,6 +146,18 @@ _Noreturn void bench_fail(void)
         exit(EXIT_FAILURE);
     fflush(NULL);
     _exit(EXIT_FAILURE);
+}
+
+_Noreturn void bench_refuse(const char *format, ...)
+{
+    va_list values;
+    while (place.number > 0) /* the end of the first one ends this one */
+        (void)pause();
+    va_start(values, format);
+    (void)vfprintf(stderr, format, values);
+    va_end(values);
+    (void)fputc('\n', stderr);
+    bench_fail();
 }
 
 int bench_status(bool good)
@@ -204,6 +222,7 @@ void bench_least(const struct bench *bench, double *values, size_t n)
 
 size_t bench_sum(const struct bench *bench, size_t value)
 {
+    _Static_assert((int)BENCH_MAX_RANKS <= (int)VALUES, "a value of each process is told at once");
     double values[BENCH_MAX_RANKS] = {0}, sum = 0;
     values[place.number] = (double)value;
     bench_most(bench, values, (size_t)place.n);
@@ -217,6 +236,7 @@ void bench_tell(const struct bench *bench, void *data, size_t bytes)
     struct bench_meeting *meeting = bench->meeting;
     if (place.n == 1)
         return;
+    (void)bench_must(bytes <= TOLD ? data : NULL);
     if (place.number == 0)
         memcpy(meeting->told, data, bytes);
     bench_meet(bench);

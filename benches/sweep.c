@@ -128,17 +128,12 @@ static void refuse_without_group(const struct options *options)
 static void refuse(const struct options *options, const struct bench *bench,
                    const struct sweep_variant *variant)
 {
-    if (variant->variant != TRIB_VARIANT_AUTO && bench->group != NULL) {
-        fprintf(stderr, "--variant %s: %s, a thread each\n", variant->name,
-                variant->symmetric ? "ranks allocate symmetric memory together"
-                                   : "ranks make calls with a variant");
-        exit(EXIT_FAILURE);
-    }
-    if (options->root >= bench->ranks && bench_process() == 0) { /* whose end is that of all */
-        fprintf(stderr, "--root %d: there are %d ranks, numbered from 0\n", options->root,
-                bench->ranks);
-        exit(EXIT_FAILURE);
-    }
+    if (variant->variant != TRIB_VARIANT_AUTO && bench->group != NULL)
+        bench_refuse("--variant %s: %s, a thread each", variant->name,
+                     variant->symmetric ? "ranks allocate symmetric memory together"
+                                        : "ranks make calls with a variant");
+    if (options->root >= bench->ranks)
+        bench_refuse("--root %d: there are %d ranks, numbered from 0", options->root, bench->ranks);
     if (options->graph)
         bench_need_graphs(bench);
 }

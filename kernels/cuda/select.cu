@@ -51,10 +51,13 @@ trib_status run(Select job, trib_stream stream)
     trib_status status = launch_job<select_guess<T, G>>(job.guessers, kGuessThreads, job, stream);
     if (status == TRIB_OK)
         status = launch_next<select_partition<T, G>>(blocks, kPartitionThreads<T, G>, job, stream);
-    if (status == TRIB_OK && !job.few)
+    if (status == TRIB_OK && job.few)
+        return launch_next<select_finish<T, FinishFewRoom<T>>>(finishers, kFinishThreads, job,
+                                                               stream);
+    if (status == TRIB_OK)
         status = launch_next<select_filter<T>>(finishers, kFinishThreads, job, stream);
     if (status == TRIB_OK)
-        status = launch_next<select_finish<T>>(finishers, kFinishThreads, job, stream);
+        status = launch_next<select_finish<T, FinishRoom>>(finishers, kFinishThreads, job, stream);
     return status;
 }
 

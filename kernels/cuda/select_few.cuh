@@ -4,8 +4,8 @@
 // before its span. Within the span a bit an element says which are selected, and the bits before it at which
 // place; so nothing is walked in index order.
 //
-// What each block does for every candidate is what takes the time, not reading them: 1,024 threads have the
-// instructions of one multiprocessor. Where a block cannot set so many aside, it reads all of them each time.
+// Instructions for each candidate take the time, not bytes: a block has those of one multiprocessor. Where
+// there are more candidates than it can set aside, a block reads all of them for each step.
 #pragma once
 
 #include "kernels/cuda/select_filter.cuh"
@@ -70,6 +70,8 @@ struct FewRoom {
     Aside<T, 512> near;                         // in the interval, of any span
     Aside<T, sizeof(T) == 8 ? 1024 : 2048> own; // of the span
 };
+static_assert(sizeof(FewRoom<float>) <= 48 << 10 && sizeof(FewRoom<double>) <= 48 << 10,
+              "a block may have so much");
 
 // All candidates, wherever warps of partition have put them.
 template <typename T>
@@ -118,12 +120,14 @@ struct Few {
         return static_cast<uint32_t>(job.first) + blockIdx.x * kFewSpan;
     }
 
-    // Set the candidates of the span and of the interval aside. `rows` are the first ones. `above` becomes how
-    // many, of this thread's, lie above the interval and before the span. False, for all threads: they
-    // are too many.
+    // Set the candidates of the span and of the interval aside. `rows` are the first ones. `above` becomes
+    // how many, of this thread's, lie above the interval and before the span. False, for all threads:
+    // there are too many of the span.
     __device__ bool set_aside(const AllCandidates<T> &all, FewRows<T> rows,
                               const Search<T> &interval, uint32_t &above) const
     {
+        static_assert(kFewRows<T> * kFinishThreads < 1u << 16, "two sums share a word");
+        static_assert(kFewRows<T> <= 32, "a bit a row");
         const Key<T> least = interval.base == 0 ? 1 : interval.base; // 0 is no candidate
         const Key<T> limit = interval.base + (Key<T>(1) << interval.shift);
         uint32_t own = 0, near = 0;
@@ -143,7 +147,7 @@ struct Few {
             const uint32_t own_at = own + (at & 0xffff), near_at = near + (at >> 16);
             own += total & 0xffff;
             near += total >> 16;
-            if (own > room.own.kRoom || near > room.near.kRoom)
+            if (own > room.own.kRoom) // near there is room for: finish_few has asked
                 return false;
             room.own.put(own_at, rows, owns);
             room.near.put(near_at, rows, nears);
@@ -169,14 +173,14 @@ struct Few {
         });
     }
 
-    // One that is selected, or may be for it equals the cut: before the span it is counted,
+    // Count a candidate before the span that is selected, or equals the cut and may be.
     __device__ void count(Key<T> cut, T value, uint32_t index, Counts &before) const
     {
         before.above += index < begin() && key_of(value) > cut;
         before.equal += index < begin() && key_of(value) == cut;
     }
 
-    // and in the span noted.
+    // Note such a candidate of the span.
     __device__ void note(Key<T> cut, T value, uint32_t index) const
     {
         const uint32_t at = index - begin();
@@ -185,7 +189,7 @@ struct Few {
                      1u << at % kWarp);
     }
 
-    // room.before, from these and what each thread has counted. A span has fewer bits than half a word counts.
+    // room.before, from these and what each thread has counted.
     __device__ void add_up(Counts counted) const
     {
         counted = {warp_sum(counted.above), warp_sum(counted.equal)};
@@ -271,7 +275,7 @@ __device__ inline Key<T> finish_few(const Select &job, const Need &need, FewRoom
     const Search<T> interval = find_interval<T>(job, need, room.histogram, room.digit, inside);
     if (fits && inside <= room.near.kRoom && few.set_aside(all, first, interval, above))
         return few.finish_aside(interval, above);
-    __syncthreads(); // inside was read where finish_all counts digits
+    __syncthreads(); // find_interval has read `inside` where finish_all counts digits
     return few.finish_all(interval, all);
 }
 

@@ -91,25 +91,41 @@ __device__ inline Key<T> finish_rounds(const Select &job, const Need &need, uint
     return search.base;
 }
 
+// The two kinds of finish, behind a filter and without: a kernel for each, so that registers and shared memory
+// of few burden no other. They return the cut, and `wanted` as finish_rounds.
 template <typename T>
+__device__ inline Key<T> finish(const Select &job, const Need &need, uint32_t &wanted,
+                                FinishRoom &room)
+{
+    return job.control->filtered != 0 ? finish_filtered<T>(job, room)
+                                      : finish_rounds<T>(job, need, wanted, room);
+}
+
+template <typename T>
+union FinishFewRoom {
+    FewRoom<T> few;
+    FinishRoom rounds;
+};
+
+template <typename T>
+__device__ inline Key<T> finish(const Select &job, const Need &need, uint32_t &wanted,
+                                FinishFewRoom<T> &room)
+{
+    return need.missed ? finish_rounds<T>(job, need, wanted, room.rounds)
+                       : finish_few<T>(job, need, room.few);
+}
+
+template <typename T, typename Room>
 __global__ void __launch_bounds__(kFinishThreads, 1) select_finish(const Select job)
 {
-    __shared__ union {
-        FinishRoom finish;
-        FewRoom<T> few;
-    } room;
+    __shared__ Room room;
     wait_for_previous();
     let_next_start();
     const Need need = need_of(job);
     uint32_t wanted = need.wanted;
     Key<T> cut = 0;
-    if (job.control->filtered != 0) {
-        cut = finish_filtered<T>(job, room.finish);
-    } else if (wanted != 0 && job.few && !need.missed) {
-        cut = finish_few<T>(job, need, room.few);
-    } else if (wanted != 0) {
-        cut = finish_rounds<T>(job, need, wanted, room.finish);
-    }
+    if (wanted != 0)
+        cut = finish<T>(job, need, wanted, room);
     if (blockIdx.x != 0 || threadIdx.x != 0)
         return;
     if (job.out.count != nullptr)

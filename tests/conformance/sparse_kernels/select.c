@@ -219,7 +219,7 @@ static void million(struct sparse_rig *rig)
     select_case(rig, &modes[6], SPARSE_LAPLACE, n, (uint32_t)(n / 100), 0);
 }
 
-/* Few on cuda: a block reads its candidates twice, or has more of them than it can set aside. */
+/* Few on cuda: more candidates than a block loads at a time, or more of a span than it sets aside. */
 static void few(struct sparse_rig *rig)
 {
     static const int some[] = {SPARSE_GAUSS, SPARSE_UP, SPARSE_TIES_ABOVE};
@@ -227,8 +227,8 @@ static void few(struct sparse_rig *rig)
         select_case(rig, &modes[1 + i], some[i], 300007, 16001, (unsigned)i);
         select_case(rig, &modes[6 - i], some[i], 330011, 8503, (unsigned)i);
     }
-    select_case(rig, &modes[1], SPARSE_UP, 100003, 3001, 0);
-    select_case(rig, &modes[6], SPARSE_DOWN, 100003, 3001, 2);
+    select_case(rig, &modes[1], SPARSE_UP, 131071, 3001, 0);
+    select_case(rig, &modes[6], SPARSE_DOWN, 131071, 3001, 2);
 }
 
 /* Elements outside of the range are not looked at, nor written. */
