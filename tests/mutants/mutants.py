@@ -116,7 +116,7 @@ def only(found, what):
 def sources():
     """The paths of all C sources by their names, with and without the folder."""
     files = {}
-    for path in [path for folder in ("csrc", "kernels") for path in (ROOT / folder).rglob("*.[ch]")]:
+    for path in [path for folder in ("benches", "csrc", "kernels") for path in (ROOT / folder).rglob("*.[ch]")]:
         for name in (path.name, f"{path.parent.name}/{path.name}"):
             files.setdefault(name, []).append(str(path.relative_to(ROOT)))
     return files
