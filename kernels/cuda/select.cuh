@@ -64,6 +64,16 @@ struct Counts {
     uint32_t above, equal;
 };
 
+// Add what each thread of a block has counted to `sums`, in shared memory.
+__device__ inline void add_counts(Counts &sums, Counts mine)
+{
+    mine = {warp_sum(mine.above), warp_sum(mine.equal)};
+    if (lane_of() == 0 && (mine.above | mine.equal) != 0) {
+        atomicAdd(&sums.above, mine.above);
+        atomicAdd(&sums.equal, mine.equal);
+    }
+}
+
 // Zeroed by guess.
 struct Control {
     uint64_t low;        // the least key of a candidate: the guess, as partition used it

@@ -192,11 +192,7 @@ struct Few {
     // room.before, from these and what each thread has counted.
     __device__ void add_up(Counts counted) const
     {
-        counted = {warp_sum(counted.above), warp_sum(counted.equal)};
-        if (lane_of() == 0 && (counted.above | counted.equal) != 0) {
-            atomicAdd(&room.sums.above, counted.above);
-            atomicAdd(&room.sums.equal, counted.equal);
-        }
+        add_counts(room.sums, counted);
         __syncthreads();
         static_assert(kFewSpan < 1u << 16, "two sums share a word");
         uint32_t total;

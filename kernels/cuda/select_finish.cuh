@@ -49,11 +49,7 @@ __device__ inline Counts filtered_before(const Select &job, Key<T> cut, FinishRo
             atomicAdd(key > cut ? &warp.above : &warp.equal, 1);
         }
     }
-    before = {warp_sum(before.above), warp_sum(before.equal)};
-    if (lane_of() == 0 && (before.above | before.equal) != 0) {
-        atomicAdd(&room.sums.above, before.above);
-        atomicAdd(&room.sums.equal, before.equal);
-    }
+    add_counts(room.sums, before);
     __syncthreads();
     Counts mine = {0, 0}; // of the warps of this block before this one
     if (lane_of() < threadIdx.x / kWarp) {
