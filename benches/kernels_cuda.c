@@ -6,11 +6,11 @@ void kernels_time_cuda(const struct kernels_options *options)
 {
     struct cudaDeviceProp properties;
     cudaStream_t stream;
-    MUST(cudaSetDevice(0));
-    MUST(cudaGetDeviceProperties(&properties, 0));
-    MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaSetDevice(0));
+    CUDA_OK(cudaGetDeviceProperties(&properties, 0));
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     printf("cuda: %s\n", properties.name);
     kernels_time_lists(stream);
     kernels_time_sparse(options, stream);
-    MUST(cudaStreamDestroy(stream));
+    CUDA_OK(cudaStreamDestroy(stream));
 }

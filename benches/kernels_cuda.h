@@ -2,7 +2,7 @@
 #ifndef TRI_BENCHES_KERNELS_CUDA_H
 #define TRI_BENCHES_KERNELS_CUDA_H
 
-#include "tests/conformance/cuda_must.h"
+#include "benches/cuda_device.h"
 
 struct kernels_options;
 
@@ -13,7 +13,7 @@ void kernels_time_sparse(const struct kernels_options *options, cudaStream_t str
 static inline void *cuda_alloc(size_t bytes)
 {
     void *data = NULL;
-    MUST(cudaMalloc(&data, bytes + 1));
+    CUDA_OK(cudaMalloc(&data, bytes + 1));
     return data;
 }
 

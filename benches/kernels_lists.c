@@ -70,7 +70,7 @@ static void unpack(const struct moved *m, cudaStream_t stream)
 
 static void copy(const struct moved *m, cudaStream_t stream)
 {
-    MUST(cudaMemcpyAsync(m->to, m->from, m->bytes / 2, cudaMemcpyDeviceToDevice, stream));
+    CUDA_OK(cudaMemcpyAsync(m->to, m->from, m->bytes / 2, cudaMemcpyDeviceToDevice, stream));
 }
 
 /* Mean microseconds of a call among ROUNDS of them, the second time that they run. */
@@ -81,23 +81,23 @@ static double time_calls(void (*call)(const struct moved *, cudaStream_t), const
     cudaGraphExec_t calls = NULL;
     cudaEvent_t start, end;
     float ms = 0;
-    MUST(cudaEventCreate(&start));
-    MUST(cudaEventCreate(&end));
-    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CUDA_OK(cudaEventCreate(&start));
+    CUDA_OK(cudaEventCreate(&end));
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     for (int round = 0; round < ROUNDS; round++)
         call(m, stream);
-    MUST(cudaStreamEndCapture(stream, &graph));
-    MUST(cudaGraphInstantiate(&calls, graph, 0));
-    MUST(cudaGraphLaunch(calls, stream));
-    MUST(cudaEventRecord(start, stream));
-    MUST(cudaGraphLaunch(calls, stream));
-    MUST(cudaEventRecord(end, stream));
-    MUST(cudaEventSynchronize(end));
-    MUST(cudaEventElapsedTime(&ms, start, end));
-    MUST(cudaGraphExecDestroy(calls));
-    MUST(cudaGraphDestroy(graph));
-    MUST(cudaEventDestroy(start));
-    MUST(cudaEventDestroy(end));
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&calls, graph, 0));
+    CUDA_OK(cudaGraphLaunch(calls, stream));
+    CUDA_OK(cudaEventRecord(start, stream));
+    CUDA_OK(cudaGraphLaunch(calls, stream));
+    CUDA_OK(cudaEventRecord(end, stream));
+    CUDA_OK(cudaEventSynchronize(end));
+    CUDA_OK(cudaEventElapsedTime(&ms, start, end));
+    CUDA_OK(cudaGraphExecDestroy(calls));
+    CUDA_OK(cudaGraphDestroy(graph));
+    CUDA_OK(cudaEventDestroy(start));
+    CUDA_OK(cudaEventDestroy(end));
     return (double)ms * 1e3 / ROUNDS;
 }
 
@@ -130,15 +130,15 @@ static void time_list(const struct timing *timing, cudaStream_t stream)
     m.from = cuda_alloc(m.bytes / 2);
     m.to = cuda_alloc(m.bytes / 2);
     m.decision = cuda_alloc(sizeof yes);
-    MUST(cudaMemset(data, 0x3c, bytes));
-    MUST(cudaMemset(m.from, 0x3c, m.bytes / 2));
-    MUST(cudaMemcpy(m.decision, &yes, sizeof yes, cudaMemcpyDefault));
+    CUDA_OK(cudaMemset(data, 0x3c, bytes));
+    CUDA_OK(cudaMemset(m.from, 0x3c, m.bytes / 2));
+    CUDA_OK(cudaMemcpy(m.decision, &yes, sizeof yes, cudaMemcpyDefault));
     BENCH_OK(tri_cuda_keep(m.table, m.slices, timing->n, &m.bucket, (trib_stream)stream));
-    MUST(cudaDeviceSynchronize());
+    CUDA_OK(cudaDeviceSynchronize());
     print_times(&m, stream);
     void *const memory[] = {data, m.bucket.data, m.table, m.from, m.to, m.decision};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        MUST(cudaFree(memory[i]));
+        CUDA_OK(cudaFree(memory[i]));
 }
 
 void kernels_time_lists(cudaStream_t stream)

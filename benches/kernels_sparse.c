@@ -43,7 +43,7 @@ enum { FALLBACKS, DECISION, OUTCOME, OVERFLOW, COUNTS, WORDS = 32 };
 static void *device(size_t bytes)
 {
     void *data = cuda_alloc(bytes);
-    MUST(cudaMemset(data, 0, bytes));
+    CUDA_OK(cudaMemset(data, 0, bytes));
     return data;
 }
 
@@ -73,8 +73,9 @@ static void fill_gradients(struct timed *b)
     }
     for (size_t i = 0; i < total; i += first) {
         const size_t step = total - i < first ? total - i : first;
-        MUST(cudaMemcpy(b->gradients + i, host, step * sizeof *host, cudaMemcpyDefault));
-        MUST(cudaMemcpy(b->half_gradients + i, halves, step * sizeof *halves, cudaMemcpyDefault));
+        CUDA_OK(cudaMemcpy(b->gradients + i, host, step * sizeof *host, cudaMemcpyDefault));
+        CUDA_OK(
+            cudaMemcpy(b->half_gradients + i, halves, step * sizeof *halves, cudaMemcpyDefault));
     }
     free(host);
     free(halves);
@@ -111,16 +112,16 @@ static void open_timed(struct timed *b, cudaStream_t stream, size_t n, double mo
     b->histogram = device(TRI_CUT_DIGITS * 4);
     b->headers = device(LISTS * sizeof *b->headers);
     b->counters = device(sizeof *b->counters);
-    MUST(cudaHostAlloc((void **)&b->published, sizeof *b->published,
-                       cudaHostAllocPortable | cudaHostAllocMapped));
+    CUDA_OK(cudaHostAlloc((void **)&b->published, sizeof *b->published,
+                          cudaHostAllocPortable | cudaHostAllocMapped));
     b->scratch = device(b->kernels->scratch_bytes(n, (uint32_t)most, LISTS * most, TRIB_F32));
     fill_gradients(b);
 }
 
 static void free_entries(struct tri_entries *list)
 {
-    MUST(cudaFree(list->index));
-    MUST(cudaFree(list->value));
+    CUDA_OK(cudaFree(list->index));
+    CUDA_OK(cudaFree(list->value));
 }
 
 static void close_timed(struct timed *b)
@@ -129,20 +130,20 @@ static void close_timed(struct timed *b)
                             b->dense,     b->current,        b->words,     b->numbers,
                             b->cut,       b->histogram,      b->headers,   b->scratch};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
-        MUST(cudaFree(blocks[i]));
+        CUDA_OK(cudaFree(blocks[i]));
     for (int l = 0; l < LISTS; l++) {
         free_entries(&b->lists[l]);
-        MUST(cudaFree(b->chunks[l].index));
-        MUST(cudaFree(b->chunks[l].value));
+        CUDA_OK(cudaFree(b->chunks[l].index));
+        CUDA_OK(cudaFree(b->chunks[l].value));
     }
-    MUST(cudaFree(b->velocity[0]));
-    MUST(cudaFree(b->velocity[1]));
+    CUDA_OK(cudaFree(b->velocity[0]));
+    CUDA_OK(cudaFree(b->velocity[1]));
     free_entries(&b->wire);
     free_entries(&b->sum);
     free_entries(&b->kept);
     free_entries(&b->dropped);
-    MUST(cudaFree(b->counters));
-    MUST(cudaFreeHost(b->published));
+    CUDA_OK(cudaFree(b->counters));
+    CUDA_OK(cudaFreeHost(b->published));
 }
 
 /* --------------------------------------------------------------------------------------- calls */
@@ -391,19 +392,19 @@ static void decide_record(struct timed *b, int run)
 static void copy_4(struct timed *b, int run)
 {
     (void)run;
-    MUST(cudaMemcpyAsync(b->to, b->from, b->n * 2, cudaMemcpyDeviceToDevice, b->stream));
+    CUDA_OK(cudaMemcpyAsync(b->to, b->from, b->n * 2, cudaMemcpyDeviceToDevice, b->stream));
 }
 
 static void copy_20(struct timed *b, int run)
 {
     (void)run;
-    MUST(cudaMemcpyAsync(b->to, b->from, b->n * 10, cudaMemcpyDeviceToDevice, b->stream));
+    CUDA_OK(cudaMemcpyAsync(b->to, b->from, b->n * 10, cudaMemcpyDeviceToDevice, b->stream));
 }
 
 static void copy_12(struct timed *b, int run)
 {
     (void)run;
-    MUST(cudaMemcpyAsync(b->to, b->from, b->n * 6, cudaMemcpyDeviceToDevice, b->stream));
+    CUDA_OK(cudaMemcpyAsync(b->to, b->from, b->n * 6, cudaMemcpyDeviceToDevice, b->stream));
 }
 
 /* --------------------------------------------------------------------------------------- times */
@@ -415,30 +416,30 @@ static void time_row(struct timed *b, const char *name, void (*body)(struct time
     double us[RUNS];
     cudaEvent_t begin, end;
     float ms = 0;
-    MUST(cudaEventCreate(&begin));
-    MUST(cudaEventCreate(&end));
+    CUDA_OK(cudaEventCreate(&begin));
+    CUDA_OK(cudaEventCreate(&end));
     for (int run = -WARM_UP; run < RUNS; run++) {
-        MUST(cudaEventRecord(begin, b->stream));
+        CUDA_OK(cudaEventRecord(begin, b->stream));
         body(b, run + WARM_UP);
-        MUST(cudaEventRecord(end, b->stream));
+        CUDA_OK(cudaEventRecord(end, b->stream));
         if (after != NULL)
             after(b, run);
-        MUST(cudaStreamSynchronize(b->stream));
-        MUST(cudaEventElapsedTime(&ms, begin, end));
+        CUDA_OK(cudaStreamSynchronize(b->stream));
+        CUDA_OK(cudaEventElapsedTime(&ms, begin, end));
         if (run >= 0)
             us[run] = (double)ms * 1e3;
     }
     (void)bench_stats(us, RUNS); /* sorts */
     printf("  %-34s %9.1f us %9.1f us p99 %7.0f GB/s\n", name, us[RUNS / 2], us[RUNS - 1],
            bytes / us[RUNS / 2] / 1e3);
-    MUST(cudaEventDestroy(begin));
-    MUST(cudaEventDestroy(end));
+    CUDA_OK(cudaEventDestroy(begin));
+    CUDA_OK(cudaEventDestroy(end));
 }
 
 static uint32_t fallbacks(const struct timed *b)
 {
     uint32_t count = 0;
-    MUST(cudaMemcpy(&count, b->words + FALLBACKS, sizeof count, cudaMemcpyDefault));
+    CUDA_OK(cudaMemcpy(&count, b->words + FALLBACKS, sizeof count, cudaMemcpyDefault));
     return count;
 }
 
@@ -447,10 +448,10 @@ static void acc_to_first(struct timed *b)
 {
     uint32_t current = 0;
     accumulate(b, 5);
-    MUST(cudaStreamSynchronize(b->stream));
-    MUST(cudaMemcpy(&current, b->current, sizeof current, cudaMemcpyDefault));
+    CUDA_OK(cudaStreamSynchronize(b->stream));
+    CUDA_OK(cudaMemcpy(&current, b->current, sizeof current, cudaMemcpyDefault));
     if (current == 0) /* acc is in buffer 1 */
-        MUST(cudaMemcpy(b->buffer[0], b->buffer[1], b->n * 4, cudaMemcpyDefault));
+        CUDA_OK(cudaMemcpy(b->buffer[0], b->buffer[1], b->n * 4, cudaMemcpyDefault));
 }
 
 static void decide_and_mask(struct timed *b, int run)
@@ -462,9 +463,9 @@ static void decide_and_mask(struct timed *b, int run)
 static void clear_residuals(struct timed *b)
 {
     for (int i = 0; i < 2; i++) {
-        MUST(cudaMemset(b->buffer[i], 0, b->n * 4));
+        CUDA_OK(cudaMemset(b->buffer[i], 0, b->n * 4));
         if (b->momentum != 0)
-            MUST(cudaMemset(b->velocity[i], 0, b->n * 4));
+            CUDA_OK(cudaMemset(b->velocity[i], 0, b->n * 4));
     }
 }
 
@@ -538,8 +539,8 @@ void kernels_time_sparse(const struct kernels_options *options, cudaStream_t str
         time_row(&b, "copy, 20 B per element in all", copy_20, 20.0 * (double)count, NULL);
         time_row(&b, "copy, 12 B per element in all", copy_12, 12.0 * (double)count, NULL);
         time_row(&b, "copy, 4 B per element in all", copy_4, 4.0 * (double)count, NULL);
-        MUST(cudaFree(b.from));
-        MUST(cudaFree(b.to));
+        CUDA_OK(cudaFree(b.from));
+        CUDA_OK(cudaFree(b.to));
         for (int d = 0; d < options->ndensities; d++) {
             clear_residuals(&b);
             time_density(&b, options->densities[d]);

@@ -95,10 +95,10 @@ static void add_remotely(const struct bench *bench, int rank, const struct bench
         call.locks[r] = b->locks[r];
     }
     bench_set_device(rank);
-    MUST(cudaMemsetAsync(call.recv[rank], 0, call.count * sizeof(float), bench->stream[rank]));
+    CUDA_OK(cudaMemsetAsync(call.recv[rank], 0, call.count * sizeof(float), bench->stream[rank]));
     barrier(bench, rank, b);
     if (!bench_remote_add(&call, bench->stream[rank]))
-        MUST(cudaGetLastError());
+        CUDA_OK(cudaGetLastError());
     barrier(bench, rank, b);
 }
 
@@ -166,10 +166,10 @@ static void check(const struct bench *bench, int rank, void *argument)
     const size_t bytes = call->count * sizeof(float);
     bench_set_device(rank);
     if (apart)
-        MUST(cudaMemsetAsync(call->recv, 0xff, bytes, bench->stream[rank]));
+        CUDA_OK(cudaMemsetAsync(call->recv, 0xff, bytes, bench->stream[rank]));
     else
-        MUST(cudaMemcpyAsync(call->recv, b->apart[rank].send, bytes, cudaMemcpyDeviceToDevice,
-                             bench->stream[rank]));
+        CUDA_OK(cudaMemcpyAsync(call->recv, b->apart[rank].send, bytes, cudaMemcpyDeviceToDevice,
+                                bench->stream[rank]));
     sides[b->side](bench, rank, b);
     bench_wait(bench, rank);
     b->wrong[rank] += wrong_on(bench, call, rank);
@@ -222,7 +222,7 @@ static void *peers_alloc(int rank, size_t bytes)
 {
     void *data = NULL;
     bench_set_device(rank);
-    MUST(cudaMalloc(&data, bytes));
+    CUDA_OK(cudaMalloc(&data, bytes));
     return data;
 }
 
@@ -247,38 +247,38 @@ static void open_rank(const struct bench *bench, struct benched *b, int rank)
     b->call.scratch[rank] = peers_alloc(rank, SCRATCH);
     b->signal[rank] = peers_alloc(rank, sizeof *b->signal[rank]);
     b->locks[rank] = peers_alloc(rank, BENCH_LOCKS * sizeof *b->locks[rank]);
-    MUST(cudaMemset(b->call.control[rank], 0, sizeof *b->call.control[rank]));
-    MUST(cudaMemset(b->locks[rank], 0, BENCH_LOCKS * sizeof *b->locks[rank]));
-    MUST(cudaMemset(b->signal[rank], 0, sizeof *b->signal[rank]));
-    MUST(cudaDeviceSynchronize());
+    CUDA_OK(cudaMemset(b->call.control[rank], 0, sizeof *b->call.control[rank]));
+    CUDA_OK(cudaMemset(b->locks[rank], 0, BENCH_LOCKS * sizeof *b->locks[rank]));
+    CUDA_OK(cudaMemset(b->signal[rank], 0, sizeof *b->signal[rank]));
+    CUDA_OK(cudaDeviceSynchronize());
     tri_kernels_cuda.preload();
 }
 
 static void close_rank(struct benched *b, int rank)
 {
     bench_set_device(rank);
-    MUST(cudaFree(b->apart[rank].send));
-    MUST(cudaFree(b->apart[rank].recv));
-    MUST(cudaFree(b->in_place[rank].send));
-    MUST(cudaFree(b->call.control[rank]));
-    MUST(cudaFree(b->call.scratch[rank]));
-    MUST(cudaFree(b->signal[rank]));
-    MUST(cudaFree(b->locks[rank]));
+    CUDA_OK(cudaFree(b->apart[rank].send));
+    CUDA_OK(cudaFree(b->apart[rank].recv));
+    CUDA_OK(cudaFree(b->in_place[rank].send));
+    CUDA_OK(cudaFree(b->call.control[rank]));
+    CUDA_OK(cudaFree(b->call.scratch[rank]));
+    CUDA_OK(cudaFree(b->signal[rank]));
+    CUDA_OK(cudaFree(b->locks[rank]));
 }
 
 static void open_all(struct bench *bench, struct benched *b, int size, int blocks)
 {
     bench_open(bench, "nccl", size, 0, 0);
     if (!cuda_map_peers(size))
-        MUST(cudaErrorPeerAccessUnsupported);
+        CUDA_OK(cudaErrorPeerAccessUnsupported);
     b->call = (struct tri_pull){.n = 1,
                                 .scratch_bytes = SCRATCH,
                                 .size = size,
                                 .blocks = blocks,
                                 .dtype = TRIB_F32,
                                 .patience_ns = UINT64_C(10000000000)}; /* then results are wrong */
-    MUST(cudaHostAlloc((void **)&b->call.abort_flag, sizeof(uint32_t),
-                       cudaHostAllocPortable | cudaHostAllocMapped));
+    CUDA_OK(cudaHostAlloc((void **)&b->call.abort_flag, sizeof(uint32_t),
+                          cudaHostAllocPortable | cudaHostAllocMapped));
     *b->call.abort_flag = 0;
     for (int rank = 0; rank < size; rank++)
         open_rank(bench, b, rank);
@@ -288,7 +288,7 @@ static void close_all(struct bench *bench, struct benched *b)
 {
     for (int rank = 0; rank < bench->ranks; rank++)
         close_rank(b, rank);
-    MUST(cudaFreeHost(b->call.abort_flag));
+    CUDA_OK(cudaFreeHost(b->call.abort_flag));
     bench_close(bench);
 }
 
@@ -296,7 +296,7 @@ static void print_heading(int size, int blocks)
 {
     struct cudaDeviceProp properties;
     uint32_t version = 0;
-    MUST(cudaGetDeviceProperties(&properties, 0));
+    CUDA_OK(cudaGetDeviceProperties(&properties, 0));
     BENCH_OK(trib_backend_version(&version, "nccl"));
     printf("%d x %s, NCCL %u, blocks %d (0: the default): f32, us a call in bursts, slowest rank: "
            "median and p99\n",

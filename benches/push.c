@@ -66,7 +66,7 @@ static void push(const struct bench *bench, int rank, void *argument)
 static void push_and_event(const struct bench *bench, int rank, void *argument)
 {
     push(bench, rank, argument);
-    MUST(cudaEventRecord(((const struct benched *)argument)->after[rank], bench->stream[rank]));
+    CUDA_OK(cudaEventRecord(((const struct benched *)argument)->after[rank], bench->stream[rank]));
 }
 
 static void nccl(const struct bench *bench, int rank, void *argument)
@@ -96,7 +96,7 @@ static void check(const struct bench *bench, int rank, void *argument)
     struct benched *b = argument;
     const struct bench_call *call = &b->buffers[rank];
     bench_set_device(rank);
-    MUST(cudaMemsetAsync(call->recv, 0xff, MOST, bench->stream[rank]));
+    CUDA_OK(cudaMemsetAsync(call->recv, 0xff, MOST, bench->stream[rank]));
     b->side(bench, rank, b);
     bench_wait(bench, rank);
     b->wrong[rank] += wrong_on(bench, call, rank);
@@ -173,12 +173,12 @@ static void open_rank(const struct bench *bench, struct benched *b, int rank)
     b->buffers[rank] = call;
     bench_set_device(rank);
     tri_kernels_cuda.preload();
-    MUST(cudaEventCreateWithFlags(&b->after[rank], cudaEventDisableTiming));
-    MUST(cudaMalloc((void **)&b->control[rank], sizeof *b->control[rank]));
-    MUST(cudaMalloc(&b->call.scratch[rank], scratch));
-    MUST(cudaMemset(b->control[rank], 0, sizeof *b->control[rank]));
-    MUST(cudaMemset(b->call.scratch[rank], TRI_PUSH_EMPTY_BYTE, scratch));
-    MUST(cudaDeviceSynchronize());
+    CUDA_OK(cudaEventCreateWithFlags(&b->after[rank], cudaEventDisableTiming));
+    CUDA_OK(cudaMalloc((void **)&b->control[rank], sizeof *b->control[rank]));
+    CUDA_OK(cudaMalloc(&b->call.scratch[rank], scratch));
+    CUDA_OK(cudaMemset(b->control[rank], 0, sizeof *b->control[rank]));
+    CUDA_OK(cudaMemset(b->call.scratch[rank], TRI_PUSH_EMPTY_BYTE, scratch));
+    CUDA_OK(cudaDeviceSynchronize());
 }
 
 static void close_rank(const struct bench *bench, struct benched *b, int rank)
@@ -186,23 +186,23 @@ static void close_rank(const struct bench *bench, struct benched *b, int rank)
     bench_free(bench, rank, b->buffers[rank].send);
     bench_free(bench, rank, b->buffers[rank].recv);
     bench_set_device(rank);
-    MUST(cudaEventDestroy(b->after[rank]));
-    MUST(cudaFree(b->control[rank]));
-    MUST(cudaFree(b->call.scratch[rank]));
+    CUDA_OK(cudaEventDestroy(b->after[rank]));
+    CUDA_OK(cudaFree(b->control[rank]));
+    CUDA_OK(cudaFree(b->call.scratch[rank]));
 }
 
 static void open_all(struct bench *bench, struct benched *b, int size)
 {
     bench_open(bench, "nccl", size, 0, 0);
     if (!cuda_map_peers(size))
-        MUST(cudaErrorPeerAccessUnsupported);
+        CUDA_OK(cudaErrorPeerAccessUnsupported);
     b->call = (struct tri_push){.n = 1,
                                 .size = size,
                                 .capacity = tri_push_chunks(MOST, TRIB_U8),
                                 .op = TRIB_SUM,
                                 .patience_ns = UINT64_C(10000000000)}; /* then results are wrong */
-    MUST(cudaHostAlloc((void **)&b->call.abort_flag, sizeof(uint32_t),
-                       cudaHostAllocPortable | cudaHostAllocMapped));
+    CUDA_OK(cudaHostAlloc((void **)&b->call.abort_flag, sizeof(uint32_t),
+                          cudaHostAllocPortable | cudaHostAllocMapped));
     *b->call.abort_flag = 0;
     for (int rank = 0; rank < size; rank++)
         open_rank(bench, b, rank);
@@ -212,7 +212,7 @@ static void close_all(struct bench *bench, struct benched *b)
 {
     for (int rank = 0; rank < bench->ranks; rank++)
         close_rank(bench, b, rank);
-    MUST(cudaFreeHost(b->call.abort_flag));
+    CUDA_OK(cudaFreeHost(b->call.abort_flag));
     bench_close(bench);
 }
 
@@ -220,7 +220,7 @@ static void print_heading(int size)
 {
     struct cudaDeviceProp properties;
     uint32_t version = 0;
-    MUST(cudaGetDeviceProperties(&properties, 0));
+    CUDA_OK(cudaGetDeviceProperties(&properties, 0));
     BENCH_OK(trib_backend_version(&version, "nccl"));
     printf("%d x %s, NCCL %u: f32, us a call in bursts of %d, slowest rank: median and p99\n", size,
            properties.name, version, (int)CALLS);

@@ -1,4 +1,4 @@
-/* A CUDA call that fails leaves a test nothing to check, and a benchmark nothing to measure. */
+/* A CUDA call that fails leaves a test nothing to check. */
 #ifndef TRI_TESTS_CONFORMANCE_CUDA_MUST_H
 #define TRI_TESTS_CONFORMANCE_CUDA_MUST_H
 
