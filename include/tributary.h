@@ -1363,10 +1363,10 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * and it stays the communicator's; a state keeps its own. Any ranks a host, and different numbers.
  *
  * The L ranks of a host first add up their acc, each the sum of its shard: one of L ranges of the
- * tensor, n / L elements rounded up to a multiple of 4 (the last ones may be shorter, or empty). Each
+ * tensor, n / L elements rounded down to a multiple of 4, and the last one has what is left. Each
  * selects from that sum, and all ranks get every rank's entries. So k is what a host selects: its
  * ranks share it as they share the elements, rounded down where a shard begins and ends, but at least
- * 1 each. Statistics, and the k in them, are of the rank's shard.
+ * 1 each of a shard that has elements. Statistics, and the k in them, are of the rank's shard.
  *
  * The residual is the host's, each rank's on its shard and 0 elsewhere, whichever rank of the host it
  * came from; in place each call that is applied moves it there. It still has `count` elements on every
@@ -1375,10 +1375,20 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * Its sum over the ranks is conserved as always. The velocity is each rank's own, of all `count`
  * elements; masking clears it where any rank of the host sent an entry.
  *
+ * On nccl, and where all ranks are on one host, a reduce_scatter adds up inside a host, as a call of
+ * that size would (PEERS): in rank order, in the residual's type, unless NCCL adds up the parts of more
+ * than two ranks. What equal shards leave, and on host with several hosts everything, goes by messages,
+ * in rank order. With several hosts, on nccl, the first state (or new k) of a communicator splits off
+ * one of the ranks of each host, as trib_comm_split with all its costs (its peer memory among them), one
+ * for each map of the hosts. The library keeps it: whatever ends either ends both, an abort handle
+ * speaks for both, closing or destroying the communicator does it with both, and the memory is counted
+ * where all is (trib_memory).
+ *
  * On one host "hier" is dense inside it, and sends sparse what the shards have selected; where all
- * hosts have one rank it is topka. Sums inside a host are added in rank order, in the residual's type.
- * A state takes device memory for another (L+1)/L of `count` elements, none where L is 1. Before the
- * hosts are known trib_sparse_bytes counts all ranks to one. auto does not choose it.
+ * hosts have one rank it is topka. Where a reduce_scatter adds up, a state takes device memory for the
+ * sums only in place, for the elements up to the end of its shard; where messages do, for another
+ * (L+1)/L of `count` elements; none where L is 1. Before the hosts are known trib_sparse_bytes counts
+ * all ranks to one. auto does not choose it.
  *
  * DENSE WITH A BF16 WIRE.  Each rank sends its acc rounded to bf16, and the rest stays in its
  * residual. The backend adds up in bf16: a sum that bf16 does not hold is rounded, on host once, by

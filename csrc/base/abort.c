@@ -20,6 +20,12 @@ struct counter {
     _Alignas(TRI_LINE) _Atomic uint32_t in_flight;
 };
 
+/* Constant once it is in the list. */
+struct part {
+    struct trib_abort *state; /* a reference */
+    struct part *next;
+};
+
 struct trib_abort {
     struct counter counters[COUNTERS];
     _Atomic uint32_t references;
@@ -46,7 +52,8 @@ struct trib_abort {
     const struct tri_abort_ending *ending;
     void *context;
     struct tri_abort_observer *observers;
-    bool told;                  /* they have been called */
+    struct part *parts;
+    bool told;                  /* the observers have been called */
     bool interrupted;           /* no call is in flight, and no stream waits; for ever */
     struct tri_meeting meeting; /* has a lock of its own */
 };
@@ -106,6 +113,12 @@ void tri_abort_release(struct trib_abort *state)
         return;
     if (state->owned != NULL && !atomic_load_explicit(&state->kept, memory_order_relaxed))
         state->give(state->owned);
+    while (state->parts != NULL) {
+        struct part *part = state->parts;
+        state->parts = part->next;
+        tri_abort_release(part->state);
+        free(part);
+    }
     tri_meeting_destroy(&state->meeting);
     pthread_mutex_destroy(&state->lock);
     free(state);
@@ -209,6 +222,30 @@ void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *ob
     pthread_mutex_unlock(&state->lock);
 }
 
+static bool has_part(const struct trib_abort *state, const struct trib_abort *part)
+{
+    const struct part *known = state->parts;
+    while (known != NULL && known->state != part)
+        known = known->next;
+    return known != NULL;
+}
+
+bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part)
+{
+    struct part *added = malloc(sizeof *added);
+    if (added == NULL)
+        return false;
+    pthread_mutex_lock(&state->lock);
+    if (has_part(state, part)) {
+        free(added);
+    } else {
+        *added = (struct part){tri_abort_retain(part), state->parts};
+        state->parts = added;
+    }
+    pthread_mutex_unlock(&state->lock);
+    return true;
+}
+
 void tri_abort_defer(struct trib_abort *state, uint64_t until_ns)
 {
     uint64_t before = atomic_load_explicit(&state->deferred_ns, memory_order_relaxed);
@@ -289,23 +326,59 @@ static bool interrupted(struct trib_abort *state, char *text, size_t bytes)
     return state->interrupted;
 }
 
-trib_comm_state tri_abort_state(struct trib_abort *state, char *text, size_t bytes)
+/* Without its parts; the lock is held. */
+static trib_comm_state own_state(struct trib_abort *state, char *text, size_t bytes)
 {
-    if (bytes > 0)
-        text[0] = '\0';
     if (atomic_load_explicit(&state->reclaimed, memory_order_acquire))
         return TRIB_COMM_RECLAIMED;
     /* Sequentially consistent, as in raise and register. */
     if (atomic_load(&state->phase) == LIVE)
         return TRIB_COMM_LIVE;
-    trib_comm_state found = TRIB_COMM_ABORTING;
-    pthread_mutex_lock(&state->lock);
-    if (interrupted(state, text, bytes))
-        found = state->ending != NULL && state->ending->parked(state->context, text, bytes)
-                    ? TRIB_COMM_PARKED
-                    : TRIB_COMM_ABORTED;
-    pthread_mutex_unlock(&state->lock);
+    if (!interrupted(state, text, bytes))
+        return TRIB_COMM_ABORTING;
+    return state->ending != NULL && state->ending->parked(state->context, text, bytes)
+               ? TRIB_COMM_PARKED
+               : TRIB_COMM_ABORTED;
+}
+
+/* How far an end has come, least first. */
+static int how_far(trib_comm_state state)
+{
+    static const int order[] = {[TRIB_COMM_LIVE] = 0,
+                                [TRIB_COMM_ABORTING] = 1,
+                                [TRIB_COMM_PARKED] = 2,
+                                [TRIB_COMM_ABORTED] = 3,
+                                [TRIB_COMM_RECLAIMED] = 4};
+    return order[state];
+}
+
+/* The least of `found` and what is said of each part. Without the lock: a thread that has stopped a part
+ * holds that one's, and may want this one. A part that has not been told yet is about to be. */
+static trib_comm_state with_parts(const struct trib_abort *state, const struct part *parts,
+                                  trib_comm_state found, char *text, size_t bytes)
+{
+    for (const struct part *part = parts; part != NULL; part = part->next) {
+        char why[TRI_DETAIL_SIZE];
+        trib_comm_state its = tri_abort_state(part->state, why, sizeof why);
+        if (its == TRIB_COMM_LIVE && atomic_load(&state->phase) != LIVE)
+            its = TRIB_COMM_ABORTING;
+        if (how_far(its) < how_far(found)) {
+            found = its;
+            (void)snprintf(text, bytes, "%s", why);
+        }
+    }
     return found;
+}
+
+trib_comm_state tri_abort_state(struct trib_abort *state, char *text, size_t bytes)
+{
+    if (bytes > 0)
+        text[0] = '\0';
+    pthread_mutex_lock(&state->lock);
+    const trib_comm_state found = own_state(state, text, bytes);
+    const struct part *const parts = state->parts; /* each lives as long as the state */
+    pthread_mutex_unlock(&state->lock);
+    return found == TRIB_COMM_LIVE ? found : with_parts(state, parts, found, text, bytes);
 }
 
 /* This thread's counter. */

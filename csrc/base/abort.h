@@ -78,7 +78,8 @@ int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t cap
 /* Somebody else who wants to know that the communicator stops; the caller owns the memory. `raised`
  * is called once, after the hook and under its rules, or by observe if it has stopped already; by
  * unobserve, and before the hook, if it has just stopped. Once tri_abort_unobserve has returned, it
- * neither runs nor will run. */
+ * neither runs nor will run. It may raise another state, one of whose observers raises this state in
+ * turn: of two that stop at once, neither waits for the other. */
 struct tri_abort_observer {
     void (*raised)(void *context, bool relayed);
     void *context;
@@ -86,6 +87,11 @@ struct tri_abort_observer {
 };
 void tri_abort_observe(struct trib_abort *state, struct tri_abort_observer *observer);
 void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *observer);
+
+/* From now on the end of `part` belongs to the end of `state`, which keeps a reference: tri_abort_state
+ * says no more of `state` than of both. Whoever calls this has them stop together. Idempotent; false:
+ * no memory. `part` has no parts of its own. */
+bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part);
 
 /* Where the ranks that share this state meet when it has stopped; lives as long as the state. */
 struct tri_meeting *tri_abort_meeting(struct trib_abort *state);

@@ -47,6 +47,7 @@ struct tri_batch {
 
 enum { TRI_CALL_TIMEOUT_MS = 600000 }; /* the default */
 
+struct tri_inside;
 struct tri_last_list;
 struct tri_remote;
 
@@ -94,6 +95,7 @@ struct trib_comm {
     uint64_t symmetric_made;        /* allocations of symmetric memory so far, likewise */
     int32_t hosts;                  /* number of hosts of the ranks; 0: not known yet */
     uint8_t host_of[TRI_MAX_LISTS]; /* the host of each rank, where that is known */
+    struct tri_inside *insides;     /* those made so far, likewise (inside.h) */
     struct tri_measured measured;   /* once, then the same for ever; bandwidth 0: not yet */
     void *scratch;                  /* see tri_comm_scratch */
     size_t scratch_bytes;

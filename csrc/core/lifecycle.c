@@ -9,6 +9,7 @@
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
+#include "csrc/core/inside.h"
 #include "csrc/core/introduce.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
@@ -286,7 +287,9 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     comm->closed = true;
     tri_watchdog_end(comm);
     tri_batch_drop(comm);
-    const trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
+    trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
+    const trib_status inside = tri_inside_close(comm, timeout_ms);
+    status = status == TRIB_OK ? inside : status;
     /* If this is the last rank to close, the backend has waited, and a list's steps after its
      * collectives are about to end. Otherwise they may stay queued for long, and this waits in
      * vain. */
@@ -315,6 +318,7 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
 {
     const trib_status status =
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
+    tri_inside_destroy(comm);
     part_with_symmetric(comm);
     tri_workspace_close(&comm->workspace);
     (void)tri_workspace_sweep();

@@ -37,8 +37,9 @@ struct tri_sparse_params {
     bool velocity_in_place; /* the caller's gradient is the new velocity */
     bool revocable;         /* a commit may take a call back: never in place, no entries */
     uint32_t chunk;
-    size_t near_from;                      /* bytes of a packet from which on it stays (gather.h) */
-    uint8_t host_of[TRI_MAX_LISTS];        /* of each rank (hosts.h) */
+    size_t near_from;               /* bytes of a packet from which on it stays (gather.h) */
+    uint8_t host_of[TRI_MAX_LISTS]; /* of each rank (hosts.h) */
+    bool inside; /* the ranks of each host have collectives of their own: the run's `inside` */
     const struct tri_constants *constants; /* NULL: the exact mode, or the algorithm's default */
 };
 
@@ -124,7 +125,8 @@ struct tri_persistent {
 
 struct tri_algorithm {
     const char *name;
-    bool waits; /* its calls fetch counts, so a graph cannot capture them */
+    bool waits;  /* its calls fetch counts, so a graph cannot capture them */
+    bool inside; /* its calls use collectives inside hosts, where there are any */
     /* Host memory of one state: the pointers from lay_out, and what the algorithm remembers from
      * call to call. Zeroed at creation, when k is set, and at a reset. */
     size_t own_bytes;

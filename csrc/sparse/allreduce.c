@@ -72,6 +72,7 @@ static struct tri_run run_of(const struct tri_sparse_call *call)
         .backend = sparse->backend,
         .kernels = sparse->backend->kernels->sparse,
         .transport = sparse->transport,
+        .inside = sparse->inside,
         .device = sparse->device,
         .stream = call->stream,
         .step = call->step,

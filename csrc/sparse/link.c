@@ -148,6 +148,27 @@ trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, tr
     return tri_link_allreduce_to(run, data, data, count, dtype, payload);
 }
 
+/* The ranks of a host may have a communicator of their own, with its own in-flight count. */
+trib_status tri_link_reduce_scatter_inside(struct tri_run *run, const void *send, void *recv,
+                                           size_t count, trib_dtype dtype)
+{
+    const struct tri_transport_ops *ops = run->backend->transport;
+    struct tri_call call = call_of(run, TRI_REDUCE_SCATTER, send, recv, count, dtype);
+    struct trib_abort *state = ops->abort_state(run->inside);
+    if (count == 0)
+        return TRIB_OK;
+    const uint64_t others = (uint64_t)ops->size(run->inside) - 1;
+    const uint64_t bytes = count * trib_dtype_size(dtype);
+    count_sent(run, others, bytes, bytes);
+    count_received(run, others, bytes, bytes);
+    call.transport = run->inside;
+    if (!tri_abort_register(state))
+        return tri_abort_status(state);
+    const trib_status status = ops->collective(&call, 1);
+    tri_abort_unregister(state);
+    return status;
+}
+
 trib_status tri_link_headers(struct tri_run *run, struct tri_header *headers)
 {
     return tri_link_allgather(run, run->scalars.header, headers, sizeof *headers, 0);

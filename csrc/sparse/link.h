@@ -26,6 +26,12 @@ trib_status tri_link_allreduce(struct tri_run *run, void *data, size_t count, tr
 trib_status tri_link_allreduce_to(struct tri_run *run, const void *send, void *recv, size_t count,
                                   trib_dtype dtype, bool payload);
 
+/* Among the ranks of run->inside alone: rank i of them gets the sum of block i, of `count` elements, of
+ * each rank's `send`. In place if recv is that block. Counts as a message of each block to its rank. Not
+ * between begin and end. */
+trib_status tri_link_reduce_scatter_inside(struct tri_run *run, const void *send, void *recv,
+                                           size_t count, trib_dtype dtype);
+
 /* The backend gets the collectives between begin and end as one: at most TRI_RUN_GROUP of the
  * functions above and tri_link_headers. None may use the output of another one. */
 void tri_link_begin(struct tri_run *run);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "csrc/core/inside.h"
 #include "csrc/core/symmetric.h"
 #include "csrc/core/validate.h"
 #include "csrc/sparse/hosts.h"
@@ -187,6 +188,7 @@ static void read_hosts(struct tri_sparse_params *params, const struct trib_comm 
         identities[rank] =
             options->hosts == NULL ? comm->host_of[rank] : (uint64_t)options->hosts[rank];
     (void)tri_hosts_number(params->host_of, identities, comm->size);
+    params->inside = tri_inside_exists(comm, params->host_of);
 }
 
 static trib_status read_k(uint32_t *out, const struct trib_comm *comm, int operation, size_t count,

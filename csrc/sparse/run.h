@@ -47,6 +47,8 @@ struct tri_run {
     const struct tri_backend *backend;
     const struct tri_sparse_kernels *kernels;
     struct tri_transport *transport;
+    struct tri_transport *inside; /* of the ranks of this host, in their order; NULL: this rank is
+                                   * alone there, or messages do (params->inside) */
     int32_t device;
     trib_stream stream;
     uint64_t step; /* how many calls precede this one since creation or reset */

@@ -15,6 +15,7 @@
 #include "csrc/core/batch.h"
 #include "csrc/core/deadline.h"
 #include "csrc/core/device.h"
+#include "csrc/core/inside.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/symmetric.h"
 #include "csrc/core/validate.h"
@@ -392,6 +393,15 @@ static trib_status make_near(struct tri_symmetric **out, struct trib_comm *comm,
     return tri_symmetric_make(out, comm, operation, tri_largest(needs->near, 2 * had), stream);
 }
 
+/* The same of collectives inside this rank's host, if the algorithm uses them. Those are the communicator's. */
+static trib_status open_inside(struct tri_transport **out, struct trib_comm *comm,
+                               const struct tri_algorithm *algorithm,
+                               const struct tri_sparse_params *params)
+{
+    return algorithm->inside && params->inside ? tri_inside_open(out, comm, params->host_of)
+                                               : TRIB_OK;
+}
+
 void tri_sparse_discard(struct trib_sparse *sparse)
 {
     if (sparse == NULL)
@@ -461,6 +471,8 @@ static trib_status create(void *argument, trib_stream stream)
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
     if (status == TRIB_OK)
         status = make_near(&sparse->near, comm, TRI_SPARSE_CREATE, &sparse->needs, stream);
+    if (status == TRIB_OK)
+        status = open_inside(&sparse->inside, comm, choice.algorithm, &settings.params);
     if (status != TRIB_OK) {
         tri_sparse_discard(sparse);
         return status;
@@ -513,6 +525,7 @@ struct change {
     struct tri_needs needs;
     void *arena;                /* NULL: the current one is large enough */
     struct tri_symmetric *near; /* the current one, if that is large enough */
+    struct tri_transport *inside;
 };
 
 static trib_status plan(struct change *out, struct trib_sparse *sparse)
@@ -544,6 +557,7 @@ static void apply_change(struct trib_sparse *sparse, const struct change *change
     if (change->near != sparse->near)
         tri_symmetric_drop(sparse->comm, sparse->near, false);
     sparse->near = change->near;
+    sparse->inside = change->inside;
     sparse->needs = change->needs;
     sparse->settings = change->settings;
     sparse->params = change->settings.params;
@@ -614,6 +628,9 @@ static trib_status set(void *argument, trib_stream stream)
     status = tri_handshake_exchange(comm, &handshake, status, NULL, stream);
     if (status == TRIB_OK)
         status = make_near(&change.near, comm, request->operation, &change.needs, stream);
+    if (status == TRIB_OK)
+        status =
+            open_inside(&change.inside, comm, change.choice.algorithm, &change.settings.params);
     if (status == TRIB_OK) {
         status = renew_scalars(sparse, change.signature, stream);
         if (status != TRIB_OK) /* the others have the new k */

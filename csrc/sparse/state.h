@@ -38,6 +38,7 @@ struct trib_sparse {
     /* runs */
     const struct tri_backend *backend;
     struct tri_transport *transport;
+    struct tri_transport *inside; /* NULL: none, or the algorithm has no use for it */
     int32_t device;
     uint32_t signature;
     struct tri_sparse_params params;

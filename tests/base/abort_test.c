@@ -249,6 +249,108 @@ static void reclaimed_alive(void)
     check_end();
 }
 
+static bool raise_it(void *context)
+{
+    return tri_abort_raise(context, TRIB_ERR_ABORTED, "in turn");
+}
+
+static void raised_in_turn(void *context, bool relayed)
+{
+    (void)relayed;
+    (void)raise_it(context);
+}
+
+/* Two parts, one of which closes in good order. */
+static void parts(void)
+{
+    struct hook whole, part, closed;
+    check_begin("the state of a whole is no further than its parts");
+    create(&whole);
+    create(&part);
+    create(&closed);
+    CHECK(tri_abort_add_part(whole.state, part.state) &&
+          tri_abort_add_part(whole.state, closed.state) &&
+          tri_abort_add_part(whole.state, part.state));
+    is(whole.state, TRIB_COMM_LIVE, "");
+    tri_abort_reclaimed(closed.state);
+    is(whole.state, TRIB_COMM_LIVE, "");
+    CHECK(tri_abort_register(part.state) && tri_abort_register(whole.state));
+    CHECK(tri_abort_raise(whole.state, TRIB_ERR_ABORTED, "now"));
+    is(whole.state, TRIB_COMM_ABORTING, "1 call that is in flight");
+    tri_abort_unregister(whole.state);
+    is(whole.state, TRIB_COMM_ABORTING, ""); /* nobody has stopped the part yet */
+    CHECK(tri_abort_raise(part.state, TRIB_ERR_ABORTED, "now"));
+    is(whole.state, TRIB_COMM_ABORTING, "1 call that is in flight");
+    tri_abort_unregister(part.state);
+    is(whole.state, TRIB_COMM_ABORTED, "");
+    tri_abort_reclaimed(whole.state);
+    is(whole.state, TRIB_COMM_ABORTED, "");
+    tri_abort_release(part.state); /* the whole has it */
+    is(whole.state, TRIB_COMM_ABORTED, "");
+    tri_abort_reclaimed(part.state);
+    is(whole.state, TRIB_COMM_RECLAIMED, "");
+    tri_abort_release(closed.state);
+    tri_abort_release(whole.state);
+    create(&whole);
+    create(&part);
+    CHECK(tri_abort_add_part(whole.state, part.state));
+    tri_abort_reclaimed(whole.state);
+    is(whole.state, TRIB_COMM_LIVE, ""); /* closed, as the part is not yet */
+    tri_abort_reclaimed(part.state);
+    is(whole.state, TRIB_COMM_RECLAIMED, "");
+    tri_abort_release(whole.state);
+    tri_abort_release(part.state);
+    check_end();
+}
+
+/* Each stops the other; two threads stop both at once, while a third one asks. */
+enum { PAIRS = 2000 };
+
+struct pair {
+    struct trib_abort *of[2];
+    _Atomic int arrived;
+};
+
+static void pair_member(int index, int size, void *argument)
+{
+    struct pair *pair = argument;
+    atomic_fetch_add(&pair->arrived, 1);
+    while (pair->arrived < size)
+        continue;
+    if (index < 2)
+        (void)raise_it(pair->of[index]);
+    while (index == 2 && tri_abort_state(pair->of[0], NULL, 0) < TRIB_COMM_ABORTED)
+        continue;
+}
+
+static void in_turn(void)
+{
+    check_begin("two that stop each other, at once");
+    for (int i = 0; i < PAIRS; i++) {
+        struct hook hooks[2];
+        struct tri_abort_observer observers[2];
+        struct pair pair = {.arrived = 0};
+        for (int of = 0; of < 2; of++) {
+            create(&hooks[of]);
+            pair.of[of] = hooks[of].state;
+        }
+        CHECK(tri_abort_add_part(pair.of[0], pair.of[1]));
+        for (int of = 0; of < 2; of++) {
+            observers[of] =
+                (struct tri_abort_observer){.raised = raised_in_turn, .context = pair.of[!of]};
+            tri_abort_observe(pair.of[of], &observers[of]);
+        }
+        check_ranks(3, pair_member, &pair);
+        for (int of = 0; of < 2; of++) {
+            CHECK(!tri_abort_live(pair.of[of]));
+            tri_abort_unobserve(pair.of[of], &observers[of]);
+        }
+        tri_abort_release(pair.of[0]);
+        tri_abort_release(pair.of[1]);
+    }
+    check_end();
+}
+
 /* Many threads register and unregister until a raise stops them; some raise. */
 enum { VISITORS = 4, RAISERS = 3 };
 
@@ -414,6 +516,8 @@ int main(void)
     in_flight();
     states();
     reclaimed_alive();
+    parts();
+    in_turn();
     crowds();
     return check_finish("abort_test");
 }

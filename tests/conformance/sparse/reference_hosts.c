@@ -9,12 +9,7 @@ bool sparse_reference_together(const struct sparse_reference *reference, int ran
     return reference->hosts == NULL || reference->hosts[rank] == reference->hosts[other];
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The host's ranks have equal shards, of multiples of 4 elements, but for those at the end. Of k each
+/* The host's ranks have equal shards, of multiples of 4 elements; the last one has the rest, too. Of k each
  * has what its elements are of all, rounded where it begins and where it ends. */
 struct sparse_shard sparse_reference_shard(const struct sparse_reference *reference, int rank)
 {
@@ -25,9 +20,9 @@ struct sparse_shard sparse_reference_shard(const struct sparse_reference *refere
         ranks += mate;
         before += mate && other < rank;
     }
-    while (stride * ranks < n)
+    while ((stride + 4) * ranks <= n)
         stride += 4;
-    const size_t first = smaller(before * stride, n), end = smaller(first + stride, n);
+    const size_t first = before * stride, end = before + 1 == ranks ? n : first + stride;
     struct sparse_shard shard = {.first = first, .n = end - first};
     if (reference->k != 0 && end > first) {
         shard.k = reference->k * end / n - reference->k * first / n;

@@ -18,6 +18,7 @@ void push_variants(void);
 void push_symmetric(void);
 void push_windows(void);
 void push_near(void);
+void push_hosts(void);
 void pull_streams(void);
 void pull_absent(void);
 void pull_ends(void);

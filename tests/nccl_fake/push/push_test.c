@@ -21,6 +21,7 @@ int main(void)
     push_symmetric();
     push_windows();
     push_near();
+    push_hosts();
     pull_streams();
     pull_absent();
     pull_ends();
