@@ -419,6 +419,7 @@ static void device_fails(bool creates, enum missing missing)
 struct aborting {
     struct team team;
     const char *algorithm;
+    const int32_t *hosts; /* NULL: one */
     uint32_t flags;
     int at;          /* so many collectives of the call come before the abort */
     _Atomic int all; /* of the call, after its end */
@@ -479,8 +480,9 @@ static void unchanged(struct fixture *fixture, const struct aborting *aborting,
 static void aborted(int rank, int size, void *argument)
 {
     struct aborting *aborting = argument;
-    const trib_sparse_options options = fixture_options(aborting->algorithm, 16, aborting->flags);
+    trib_sparse_options options = fixture_options(aborting->algorithm, 16, aborting->flags);
     struct fixture fixture;
+    options.hosts = aborting->hosts;
     float accumulator[FIXTURE_COUNT];
     if (!fixture_open(&fixture, &aborting->team, rank, &options))
         return;
@@ -510,10 +512,11 @@ static void aborted(int rank, int size, void *argument)
     fixture_close(&fixture);
 }
 
-static void aborts(int size, const char *algorithm, uint32_t flags)
+static void aborts(int size, const char *algorithm, uint32_t flags, const int32_t *hosts)
 {
-    struct aborting aborting = {.algorithm = algorithm, .flags = flags};
-    check_begin("%s, %d ranks%s: aborted after each of its collectives", algorithm, size,
+    struct aborting aborting = {.algorithm = algorithm, .hosts = hosts, .flags = flags};
+    check_begin("%s, %d ranks%s%s: aborted after each of its collectives", algorithm, size,
+                hosts == NULL ? "" : " of several hosts",
                 (flags & TRIB_SPARSE_IN_PLACE) != 0 ? ", in place" : "");
     for (int at = 0; atomic_load(&aborting.all) == 0 && at < 100; at++) {
         aborting.at = at;
@@ -810,6 +813,8 @@ int main(void)
         else if (size == 3)
             sparse_suite("queued", NULL, size, SPARSE_LIGHT);
     }
+    if (sparse_depth() == SPARSE_WHOLE) /* two hosts of two ranks, and one that is alone */
+        sparse_suite("queued", NULL, 5, SPARSE_LIGHT);
     fixture_ranks("queued", 3, NULL, creations, "one rank without memory");
     fixture_ranks("queued", 3, NULL, foretold, "memory as foretold");
     fixture_ranks("queued", 3, NULL, measures, "auto's measurement, one rank without memory");
@@ -827,9 +832,11 @@ int main(void)
     changes(false);
     changes(true);
     for (int32_t i = 1; i < trib_sparse_algorithm_count(); i++) {
-        aborts(3, trib_sparse_algorithm_name(i), 0);
-        aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE);
+        aborts(3, trib_sparse_algorithm_name(i), 0, NULL);
+        aborts(3, trib_sparse_algorithm_name(i), TRIB_SPARSE_IN_PLACE, NULL);
     }
+    aborts(3, "hier", 0, sparse_hosts_uneven);
+    aborts(3, "hier", TRIB_SPARSE_IN_PLACE, sparse_hosts_uneven);
     fixture_ranks("queued", 2, NULL, captured, "calls on a stream that is being captured");
     atomic_store(&is_capturing, false);
     word(true);
