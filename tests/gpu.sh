@@ -3,8 +3,9 @@
 #   --bench        also the sweep, the enqueue overhead, lists, the reducer and sparse allreduces, those of
 #                  PyTorch too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
 #   --figures      those of --bench, and no test
-#   --parts LIST   only these of the tests: c, launched, sanitizers, rust, python ("launched rust"); what
-#                  takes longer than a lent machine's call is run in two
+#   --parts LIST   only these of the tests: c, shared (processes that share the first GPU: one will do),
+#                  launched, sanitizers, rust, python ("launched rust"); what takes longer than a lent
+#                  machine's call is run in two
 #   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
 #                  in slices side by side, one for each processor
 #   --racecheck    only that, of the quick suite, and no other test; TRIB_TEST_PART=pull, say, for one part
@@ -26,14 +27,14 @@
 #   --jobs N       so many tests side by side (a fifth of the processors, 1 to 4; of more than 50 of them
 #                  6); not of what measures
 #   --out DIR      where logs and figures go (build/gpu/out)
-#   --seconds N    for all of it (460); what does not fit is cut off and counts as failed
+#   --seconds N    for all of it (900); what does not fit is cut off and counts as failed
 # It builds the C side itself, for the architecture of the first GPU; no Rust is needed. CUDA and
 # NCCL are found as CMakeLists.txt says, NCCL_HOME and CUDA_HOME included.
 set -u
 cd "$(dirname "$0")/.."
-build=build/gpu out=build/gpu/out bench=0 figures=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=460 slices=$(nproc)
+build=build/gpu out=build/gpu/out bench=0 figures=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=900 slices=$(nproc)
 jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 50 ? 6 : $(nproc) > 20 ? 4 : $(nproc) / 5))
-only=() sanitize= asked=0 parts='c launched sanitizers rust python'
+only=() sanitize= asked=0 parts='c shared launched sanitizers rust python'
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
@@ -63,7 +64,7 @@ lacks() {
 [ $sanitizer = 1 ] || lacks sanitizers --sanitizer
 for name in ${parts:-nothing}; do
     case $name in
-    c | launched | sanitizers | rust | python) ;;
+    c | shared | launched | sanitizers | rust | python) ;;
     *) echo "gpu.sh: there is no part \"$name\"" >&2 && exit 2 ;;
     esac
 done
@@ -252,14 +253,6 @@ c_tests() {
         [ $n -gt "$gpus" ] || later 420 "sparse_nccl_test on $n, all but aborts" \
             env TRIB_TEST_PART=-aborts $build/tests/sparse_nccl_test $n
     done
-    later 420 sparse_one_gpu_test $build/tests/sparse_one_gpu_test
-    later 240 "sparse_one_gpu_test, 3 that reach each other" env TRIB_TEST_ONE_GPU=3 $build/tests/sparse_one_gpu_test 3
-    for n in 2 4 5 8; do # processes that share the first GPU, and have its memory in common
-        for name in processes_gpus_test symmetric_gpus_test near_gpus_test; do
-            later 240 "$name, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/$name 4
-        done
-        later 240 "killed_gpus_test, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/killed_gpus_test
-    done
     needs_gpu=0
     for name in $slow; do
         later 420 "$name" "$build/tests/$name"
@@ -292,6 +285,24 @@ c_tests() {
         *) later 240 "$name" "$program" ;;
         esac
     done
+    run_queue
+}
+
+# Processes that share the first GPU; by the ranks that TRIB_TEST_ONE_GPU says, they have its memory in common.
+shared_tests() {
+    local n name
+    needs_gpu=1
+    later 420 sparse_one_gpu_test $build/tests/sparse_one_gpu_test
+    for n in 3 4; do
+        later 240 "sparse_one_gpu_test, $n that reach each other" env TRIB_TEST_ONE_GPU=$n $build/tests/sparse_one_gpu_test $n
+    done
+    for n in 2 4 5 8; do
+        for name in processes_gpus_test symmetric_gpus_test near_gpus_test; do
+            later 240 "$name, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/$name 4
+        done
+        later 240 "killed_gpus_test, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/killed_gpus_test
+    done
+    needs_gpu=0
     run_queue
 }
 
@@ -388,6 +399,7 @@ if [ $figures = 0 ]; then
     for name in $parts; do
         case $name in
         c) c_tests ;;
+        shared) shared_tests ;;
         launched) launched_jobs ;;
         sanitizers) [ $sanitizer = 0 ] || sanitizers ;;
         rust) [ -z "$rust" ] || rust_tests ;;
