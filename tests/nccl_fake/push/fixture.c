@@ -82,7 +82,19 @@ unsigned long push_allocated(void)
     return bytes;
 }
 
-/* Sparse kernels do not wait for the streams: what others have sent may be on its way. */
+/* Sparse kernels do not wait for the streams: what others have sent, or a sum, may be on its way. */
+static trib_status select_nothing(const struct tri_accumulator *acc,
+                                  const struct tri_selection *selection,
+                                  const struct tri_entries *out, void *scratch, trib_stream stream)
+{
+    (void)acc;
+    (void)selection;
+    (void)out;
+    (void)scratch;
+    (void)stream;
+    return TRIB_OK;
+}
+
 static trib_status merge_nothing(const struct tri_merge *merge, const struct tri_result *out,
                                  void *scratch, trib_stream stream)
 {
@@ -111,6 +123,7 @@ static void set_up(void)
     kernels = tri_kernels_cuda;
     kernels.forget = tri_kernels_cpu.forget;
     sparse = *tri_kernels_cpu.sparse;
+    sparse.select = select_nothing;
     sparse.merge_dense = merge_nothing;
     sparse.decide = decide_nothing;
     kernels.sparse = &sparse;

@@ -1,5 +1,5 @@
 /* hier's sums inside hosts: which ranks have a communicator of their own, who serves its reduce_scatters, and that
- * it and the whole communicator stop together and are freed together. Nothing is merged or decided here. */
+ * it and the whole communicator stop together and are freed together. Nothing is selected, merged or decided here. */
 #include <stdlib.h>
 #include <string.h>
 
