@@ -1377,12 +1377,12 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  *
  * On nccl, and where all ranks are on one host, a reduce_scatter adds up inside a host, as a call of
  * that size would (PEERS): in rank order, in the residual's type, unless NCCL adds up the parts of more
- * than two ranks. What equal shards leave, and on host with several hosts everything, goes by messages,
- * in rank order. With several hosts, on nccl, the first state (or new k) of a communicator splits off
- * one of the ranks of each host, as trib_comm_split with all its costs (its peer memory among them), one
- * for each map of the hosts. The library keeps it: whatever ends either ends both, an abort handle
- * speaks for both, closing or destroying the communicator does it with both, and the memory is counted
- * where all is (trib_memory).
+ * than two ranks. What equal shards leave goes by messages, in rank order; so does everything on host
+ * with several hosts, and where a communicator was adopted. With several hosts, on nccl, the first state
+ * (or new k) of a communicator splits off one of the ranks of each host, as trib_comm_split does, with
+ * peer memory of its own (it takes one of the two places of PEERS on a GPU), one for each map of the
+ * hosts. The library keeps it: whatever ends either ends both, an abort handle speaks for both, the last
+ * close of a process closes both within its timeout, and trib_memory counts both.
  *
  * On one host "hier" is dense inside it, and sends sparse what the shards have selected; where all
  * hosts have one rank it is topka. Where a reduce_scatter adds up, a state takes device memory for the

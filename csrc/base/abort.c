@@ -222,26 +222,14 @@ void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *ob
     pthread_mutex_unlock(&state->lock);
 }
 
-static bool has_part(const struct trib_abort *state, const struct trib_abort *part)
-{
-    const struct part *known = state->parts;
-    while (known != NULL && known->state != part)
-        known = known->next;
-    return known != NULL;
-}
-
 bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part)
 {
     struct part *added = malloc(sizeof *added);
     if (added == NULL)
         return false;
     pthread_mutex_lock(&state->lock);
-    if (has_part(state, part)) {
-        free(added);
-    } else {
-        *added = (struct part){tri_abort_retain(part), state->parts};
-        state->parts = added;
-    }
+    *added = (struct part){tri_abort_retain(part), state->parts};
+    state->parts = added;
     pthread_mutex_unlock(&state->lock);
     return true;
 }
@@ -296,14 +284,18 @@ struct tri_meeting *tri_abort_meeting(struct trib_abort *state)
 trib_status tri_abort_ask(struct trib_abort *state)
 {
     trib_status found = TRIB_OK;
+    const struct part *parts = NULL;
     if (tri_abort_live(state)) {
         pthread_mutex_lock(&state->lock);
         if (state->poll != NULL)
             found = state->poll(state->context);
+        parts = state->parts;
         pthread_mutex_unlock(&state->lock);
     }
     if (found != TRIB_OK)
         (void)tri_abort_raise(state, found, tri_detail());
+    for (; parts != NULL; parts = parts->next)
+        (void)tri_abort_ask(parts->state); /* what it finds stops both */
     return tri_abort_status(state);
 }
 

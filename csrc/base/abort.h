@@ -78,8 +78,9 @@ int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t cap
 /* Somebody else who wants to know that the communicator stops; the caller owns the memory. `raised`
  * is called once, after the hook and under its rules, or by observe if it has stopped already; by
  * unobserve, and before the hook, if it has just stopped. Once tri_abort_unobserve has returned, it
- * neither runs nor will run. It may raise another state, one of whose observers raises this state in
- * turn: of two that stop at once, neither waits for the other. */
+ * neither runs nor will run. Unlike a hook it may raise another state, one of whose observers raises
+ * this one in turn: a raise takes a state's lock only if it has stopped that state, and whoever holds
+ * the lock of a live state raises nothing meanwhile; so nobody waits for each other. */
 struct tri_abort_observer {
     void (*raised)(void *context, bool relayed);
     void *context;
@@ -89,8 +90,8 @@ void tri_abort_observe(struct trib_abort *state, struct tri_abort_observer *obse
 void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *observer);
 
 /* From now on the end of `part` belongs to the end of `state`, which keeps a reference: tri_abort_state
- * says no more of `state` than of both. Whoever calls this has them stop together. Idempotent; false:
- * no memory. `part` has no parts of its own. */
+ * says no more of `state` than of both, and tri_abort_ask asks both. Whoever calls this has them stop
+ * together. Any rank may, also for the same part; false: no memory. `part` has no parts of its own. */
 bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part);
 
 /* Where the ranks that share this state meet when it has stopped; lives as long as the state. */
@@ -112,8 +113,8 @@ trib_status tri_abort_status(const struct trib_abort *state);
  * long as the state, or stays. */
 trib_status tri_abort_why(const struct trib_abort *state, const char **out);
 
-/* tri_abort_status, after asking the backend's library; an error that it found stops the
- * communicator. Any thread. */
+/* tri_abort_status, after asking the backend's library about the communicator and its parts; an error
+ * that it found stops the communicator. Any thread. */
 trib_status tri_abort_ask(struct trib_abort *state);
 
 /* The backend has released everything, after an abort or a close. */

@@ -72,6 +72,8 @@ trib_status tri_comm_status(struct trib_comm *comm)
 {
     if (!comm->closed && comm->backend->transport->poll != NULL)
         comm->backend->transport->poll(comm->transport);
+    if (!comm->closed && comm->insides != NULL)
+        (void)tri_abort_ask(comm->state); /* and its parts */
     return usable(comm, TRI_NO_OPERATION, true);
 }
 

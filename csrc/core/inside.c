@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/clock.h"
+#include "csrc/base/lock.h"
 #include "csrc/core/lifecycle.h"
-#include "csrc/core/operation.h"
 
 struct tri_inside {
     struct trib_comm *comm; /* the split's; NULL: this rank is alone on its host */
     /* References: an abort may come from one while the other is being destroyed. */
     struct trib_abort *whole, *part;
     struct tri_abort_observer of_whole, of_part;
+    int32_t map, host; /* how many maps came before this one; this rank's host in it */
     int32_t mates;
     int32_t mate[TRI_MAX_LISTS];    /* the ranks of this host, ascending, as the whole has them */
     uint8_t host_of[TRI_MAX_LISTS]; /* of each rank of the whole */
@@ -21,37 +23,64 @@ struct tri_inside {
 
 /* ---------------------------------------------------------------------- they stop together */
 
+static int32_t index_of(const struct tri_inside *inside, int32_t rank)
+{
+    for (int32_t i = 0; i < inside->mates; i++)
+        if (inside->mate[i] == rank)
+            return i;
+    return -1;
+}
+
+/* Relayed: the whole tells other processes, of all that were lost. */
 static void stop_part(void *context, bool relayed)
 {
     const struct tri_inside *inside = context;
     const char *why = "";
+    int32_t lost[TRI_LOST_MAX], named = 0;
     (void)relayed;
     const trib_status status = tri_abort_why(inside->whole, &why);
-    (void)tri_abort_raise(inside->part, status, why);
+    const int32_t n = tri_abort_lost(inside->whole, lost, TRI_LOST_MAX);
+    for (int32_t i = 0; i < n; i++)
+        if (index_of(inside, lost[i]) >= 0)
+            lost[named++] = index_of(inside, lost[i]);
+    (void)tri_abort_raise_relayed(inside->part, status, why, lost, named);
+}
+
+/* "among ranks 1, 3 of one host: " */
+static void print_mates(char *text, size_t bytes, const struct tri_inside *inside)
+{
+    enum { NAMED = 8 };
+    size_t used = (size_t)snprintf(text, bytes, "among ranks");
+    for (int32_t i = 0; i < inside->mates && i < NAMED; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s %d", i == 0 ? "" : ",",
+                                 (int)inside->mate[i]);
+    (void)snprintf(text + used, bytes - used,
+                   "%s of one host: ", inside->mates > NAMED ? ", ..." : "");
 }
 
 static void stop_whole(void *context, bool relayed)
 {
     const struct tri_inside *inside = context;
-    char text[TRI_DETAIL_SIZE];
+    char text[TRI_DETAIL_SIZE], who[128];
     const char *why = "";
     int32_t lost[TRI_LOST_MAX], named = 0;
-    (void)relayed;
     const trib_status status = tri_abort_why(inside->part, &why);
     const int32_t n = tri_abort_lost(inside->part, lost, TRI_LOST_MAX);
     for (int32_t i = 0; i < n; i++)
         if (lost[i] < inside->mates)
             lost[named++] = inside->mate[lost[i]];
-    (void)snprintf(text, sizeof text, "among the %d ranks of a host, from rank %d on: %.*s",
-                   (int)inside->mates, (int)inside->mate[0], TRI_DETAIL_SIZE - 80, why);
-    (void)tri_abort_raise_lost(inside->whole, status, text, lost, named);
+    print_mates(who, sizeof who, inside);
+    (void)snprintf(text, sizeof text, "%s%.*s", who, (int)(TRI_DETAIL_SIZE - sizeof who), why);
+    if (relayed)
+        (void)tri_abort_raise_relayed(inside->whole, status, text, lost, named);
+    else
+        (void)tri_abort_raise_lost(inside->whole, status, text, lost, named);
 }
 
-static bool tie(struct tri_inside *inside, const struct trib_comm *comm)
+static bool tie(struct tri_inside *inside)
 {
-    if (!tri_abort_add_part(comm->state, inside->comm->state))
+    if (!tri_abort_add_part(inside->whole, inside->comm->state))
         return false;
-    inside->whole = tri_abort_retain(comm->state);
     inside->part = tri_abort_retain(inside->comm->state);
     inside->of_whole = (struct tri_abort_observer){.raised = stop_part, .context = inside};
     inside->of_part = (struct tri_abort_observer){.raised = stop_whole, .context = inside};
@@ -65,10 +94,9 @@ static void untie(struct tri_inside *inside)
     tri_abort_unobserve(inside->part, &inside->of_part);
     tri_abort_unobserve(inside->whole, &inside->of_whole);
     tri_abort_release(inside->part);
-    tri_abort_release(inside->whole);
 }
 
-/* --------------------------------------------------------------------------------- their life */
+/* ------------------------------------------------------------------------------- the beginning */
 
 static bool is_one_host(const struct trib_comm *comm, const uint8_t *host_of)
 {
@@ -80,7 +108,8 @@ static bool is_one_host(const struct trib_comm *comm, const uint8_t *host_of)
 
 bool tri_inside_exists(const struct trib_comm *comm, const uint8_t *host_of)
 {
-    return is_one_host(comm, host_of) || comm->backend->transport->submit == NULL;
+    return is_one_host(comm, host_of) ||
+           (comm->backend->transport->submit == NULL && !comm->adopted);
 }
 
 /* Are there two ranks on any host? */
@@ -103,47 +132,67 @@ static struct tri_inside *find(const struct trib_comm *comm, const uint8_t *host
     return inside;
 }
 
-static void count_mates(struct tri_inside *inside, const struct trib_comm *comm)
-{
-    for (int32_t rank = 0; rank < comm->size; rank++)
-        if (inside->host_of[rank] == inside->host_of[comm->rank])
-            inside->mate[inside->mates++] = rank;
-}
-
-static trib_status no_memory(const struct trib_comm *comm)
-{
-    return tri_fail_call(comm, TRI_SPLIT, TRIB_ERR_OUT_OF_MEMORY,
-                         "no host memory for the communicator of its host");
-}
-
-/* Every rank takes part in the split, also one that is alone on its host. */
-static trib_status split(struct tri_inside *inside, struct trib_comm *comm)
-{
-    const int32_t color = inside->mates == 1 ? TRIB_NO_COLOR : inside->host_of[comm->rank];
-    TRI_TRY(tri_comm_split(&inside->comm, comm, color, comm->rank));
-    if (inside->comm == NULL || tie(inside, comm))
-        return TRIB_OK;
-    (void)tri_comm_destroy(inside->comm);
-    return no_memory(comm);
-}
-
-static trib_status make(struct tri_inside **out, struct trib_comm *comm, const uint8_t *host_of)
+static struct tri_inside *prepare(const struct trib_comm *comm, const uint8_t *host_of)
 {
     struct tri_inside *inside = calloc(1, sizeof *inside);
-    if (inside == NULL)
-        return no_memory(comm);
-    memcpy(inside->host_of, host_of, (size_t)comm->size);
-    count_mates(inside, comm);
-    const trib_status status = split(inside, comm);
-    if (status != TRIB_OK) {
-        free(inside);
-        return status;
+    if (inside == NULL) {
+        (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory");
+        return NULL;
     }
-    *out = inside;
+    inside->whole = tri_abort_retain(comm->state);
+    inside->map = comm->insides == NULL ? 0 : comm->insides->map + 1;
+    inside->host = host_of[comm->rank];
+    memcpy(inside->host_of, host_of, (size_t)comm->size);
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (host_of[rank] == inside->host)
+            inside->mate[inside->mates++] = rank;
+    return inside;
+}
+
+/* Every rank takes part in the split, also one that is alone on its host. The whole's recorder has the
+ * calls, and its watchdog asks about its parts. */
+static trib_status split(struct tri_inside *inside, struct trib_comm *comm)
+{
+    struct tri_settings settings = tri_settings_of(comm);
+    const int32_t color = inside->mates == 1 ? TRIB_NO_COLOR : inside->host;
+    settings.flags &= ~(uint32_t)(TRIB_MATCH | TRIB_COMPARED | TRIB_TIMED);
+    settings.flags |= TRIB_UNRECORDED;
+    TRI_TRY(tri_comm_split_as(&inside->comm, comm, color, comm->rank, &settings));
+    if (inside->comm == NULL || tie(inside))
+        return TRIB_OK;
+    return tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory");
+}
+
+/* The other ranks have theirs, or wait: the end of both comes before what is freed. */
+static trib_status give_up(struct tri_inside *inside, struct trib_comm *comm, int operation,
+                           trib_status status)
+{
+    const struct tri_detail_copy why = tri_detail_copy();
+    (void)tri_fail(status, "rank %d has no communicator for the ranks of its host: %s",
+                   (int)comm->rank, why.text);
+    (void)tri_abort_raise(comm->state, status, tri_detail());
+    if (inside != NULL && inside->comm != NULL) {
+        (void)tri_abort_raise(inside->comm->state, status, tri_detail());
+        (void)tri_comm_destroy(inside->comm);
+    }
+    if (inside != NULL)
+        tri_abort_release(inside->whole);
+    free(inside);
+    return tri_comm_usable(comm, operation);
+}
+
+static trib_status make(struct trib_comm *comm, int operation, const uint8_t *host_of)
+{
+    struct tri_inside *inside = prepare(comm, host_of);
+    const trib_status status = inside == NULL ? TRIB_ERR_OUT_OF_MEMORY : split(inside, comm);
+    if (status != TRIB_OK)
+        return give_up(inside, comm, operation, status);
+    inside->next = comm->insides;
+    comm->insides = inside;
     return TRIB_OK;
 }
 
-trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm,
+trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm, int operation,
                             const uint8_t *host_of)
 {
     *out = NULL;
@@ -153,40 +202,88 @@ trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm,
         *out = comm->transport;
         return TRIB_OK;
     }
-    struct tri_inside *inside = find(comm, host_of);
-    if (inside == NULL) {
-        const trib_status status = make(&inside, comm, host_of);
-        if (status != TRIB_OK) { /* the others have it, or wait */
-            (void)tri_abort_raise(comm->state, status, tri_detail());
-            return status;
-        }
-        inside->next = comm->insides;
-        comm->insides = inside;
-    }
+    if (find(comm, host_of) == NULL)
+        TRI_TRY(make(comm, operation, host_of));
+    const struct tri_inside *inside = find(comm, host_of);
     *out = inside->comm == NULL ? NULL : inside->comm->transport;
     return TRIB_OK;
 }
 
-trib_status tri_inside_close(struct trib_comm *comm, uint32_t timeout_ms)
+/* ------------------------------------------------------------------------------------- the end */
+
+/* Those of ranks that have closed, while another rank of their communicator in this process has not. */
+static struct tri_lock lock = TRI_LOCK_INIT;
+static struct tri_inside *waiting;
+
+/* In an order that is the same in all processes, and by which each communicator's come together. */
+static bool comes_before(const struct tri_inside *a, const struct tri_inside *b)
 {
-    trib_status first = TRIB_OK;
-    for (struct tri_inside *inside = comm->insides; inside != NULL; inside = inside->next) {
-        const trib_status status =
-            inside->comm == NULL ? TRIB_OK : tri_comm_close(inside->comm, timeout_ms);
-        first = first == TRIB_OK ? status : first;
-    }
-    return first;
+    return a->map != b->map ? a->map < b->map : a->host < b->host;
 }
 
-void tri_inside_destroy(struct trib_comm *comm)
+static void insert(struct tri_inside **list, struct tri_inside *inside)
 {
+    while (*list != NULL && !comes_before(inside, *list))
+        list = &(*list)->next;
+    inside->next = *list;
+    *list = inside;
+}
+
+/* Add the rank's to those that wait; and, if it is the last of its process, take all of that
+ * communicator out. */
+static struct tri_inside *take_turn(struct trib_comm *comm)
+{
+    struct tri_inside *all = NULL;
+    const int32_t here = comm->backend->transport->here(comm->transport);
+    int32_t closed = 0;
+    tri_lock(&lock);
     while (comm->insides != NULL) {
         struct tri_inside *inside = comm->insides;
         comm->insides = inside->next;
-        if (inside->comm != NULL) {
-            untie(inside);
-            (void)tri_comm_destroy(inside->comm);
-        }
-        free(inside);
+        inside->next = waiting;
+        waiting = inside;
     }
+    for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
+        closed += of->whole == comm->state && of->map == 0;
+    for (struct tri_inside **link = &waiting; closed == here && *link != NULL;) {
+        struct tri_inside *inside = *link;
+        if (inside->whole != comm->state) {
+            link = &inside->next;
+            continue;
+        }
+        *link = inside->next;
+        insert(&all, inside);
+    }
+    tri_unlock(&lock);
+    return all;
+}
+
+static void discard(struct tri_inside *inside)
+{
+    if (inside->comm != NULL) {
+        untie(inside);
+        (void)tri_comm_destroy(inside->comm);
+    }
+    tri_abort_release(inside->whole);
+    free(inside);
+}
+
+/* The whole has closed, so what its streams had to do is done, or it has been aborted. */
+trib_status tri_inside_close(struct trib_comm *comm, uint64_t deadline_ns)
+{
+    trib_status first = TRIB_OK;
+    if (comm->insides == NULL)
+        return TRIB_OK;
+    struct tri_inside *all = take_turn(comm);
+    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->next) {
+        const trib_status status =
+            inside->comm == NULL ? TRIB_OK : tri_comm_close(inside->comm, tri_left_ms(deadline_ns));
+        first = first == TRIB_OK ? status : first;
+    }
+    while (all != NULL) {
+        struct tri_inside *inside = all;
+        all = inside->next;
+        discard(inside);
+    }
+    return first;
 }

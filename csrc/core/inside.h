@@ -10,17 +10,17 @@ struct tri_inside; /* of one rank, and one map of the hosts */
 
 /* Have the ranks of each host such collectives? The same on all ranks. If not, messages do: a
  * host-executed backend runs calls after the communicator may have been destroyed, and no call that it
- * has queued keeps a second one alive. */
+ * has queued keeps a second one alive; and a communicator that was adopted closes without a wait. */
 bool tri_inside_exists(const struct trib_comm *comm, const uint8_t *host_of);
 
-/* Collective, blocking, and only where they exist: *out reaches the ranks of this rank's host, in their
- * order. Borrowed from `comm`, which makes it once for each map; NULL: no other rank is on this host. A
- * failure has ended `comm`. */
-trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm,
+/* Collective, blocking, for `operation`, and only where they exist: *out reaches the ranks of this
+ * rank's host, in their order. Borrowed from `comm`, which makes it once for each map; NULL: no other
+ * rank is on this host. A failure has ended `comm`. */
+trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm, int operation,
                             const uint8_t *host_of);
 
-/* When `comm` closes, after its own transport; and when it is destroyed. */
-trib_status tri_inside_close(struct trib_comm *comm, uint32_t timeout_ms);
-void tri_inside_destroy(struct trib_comm *comm);
+/* When `comm` closes, after its own transport. The last rank of this process closes what all of them
+ * have, until the deadline, and frees it; the others wait for nothing. */
+trib_status tri_inside_close(struct trib_comm *comm, uint64_t deadline_ns);
 
 #endif

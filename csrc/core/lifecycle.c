@@ -257,13 +257,13 @@ static trib_status introduce_child(struct trib_comm *child, const struct trib_co
     return tri_comm_usable(comm, TRI_SPLIT);
 }
 
-trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
-                           int32_t key)
+trib_status tri_comm_split_as(struct trib_comm **out, struct trib_comm *comm, int32_t color,
+                              int32_t key, const struct tri_settings *settings)
 {
-    TRI_TRY(check_split(comm, color));
-    const struct tri_settings settings = tri_settings_of(comm);
     struct trib_comm *child = NULL;
-    TRI_TRY(tri_comm_prepare(&child, comm->backend, comm->device, comm->size, &settings));
+    *out = NULL;
+    TRI_TRY(check_split(comm, color));
+    TRI_TRY(tri_comm_prepare(&child, comm->backend, comm->device, comm->size, settings));
     struct tri_transport *transport = NULL;
     const uint32_t which[2] = {comm->splits++, (uint32_t)color};
     const uint64_t identity = tri_digest(comm->identity, which, sizeof which);
@@ -280,6 +280,13 @@ trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32
     return TRIB_OK;
 }
 
+trib_status tri_comm_split(struct trib_comm **out, struct trib_comm *comm, int32_t color,
+                           int32_t key)
+{
+    const struct tri_settings settings = tri_settings_of(comm);
+    return tri_comm_split_as(out, comm, color, key, &settings);
+}
+
 trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
 {
     if (comm->closed)
@@ -287,8 +294,9 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     comm->closed = true;
     tri_watchdog_end(comm);
     tri_batch_drop(comm);
+    const uint64_t deadline_ns = tri_deadline_ns(timeout_ms);
     trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
-    const trib_status inside = tri_inside_close(comm, timeout_ms);
+    const trib_status inside = tri_inside_close(comm, deadline_ns);
     status = status == TRIB_OK ? inside : status;
     /* If this is the last rank to close, the backend has waited, and a list's steps after its
      * collectives are about to end. Otherwise they may stay queued for long, and this waits in
@@ -318,7 +326,6 @@ trib_status tri_comm_destroy(struct trib_comm *comm)
 {
     const trib_status status =
         comm->closed ? TRIB_OK : tri_comm_close(comm, comm->close_timeout_ms);
-    tri_inside_destroy(comm);
     part_with_symmetric(comm);
     tri_workspace_close(&comm->workspace);
     (void)tri_workspace_sweep();

@@ -12,6 +12,9 @@ void tri_comm_attach(struct trib_comm *comm, struct tri_transport *transport, ui
 /* tri_introduce and tri_share for `comm`, which `operation` makes, until `deadline_ns` at most, and which
  * has its transport; destroys it if one of them fails. */
 trib_status tri_comm_introduce(struct trib_comm *comm, int operation, uint64_t deadline_ns);
+/* tri_comm_split; the child has these settings. *out is NULL without a color. */
+trib_status tri_comm_split_as(struct trib_comm **out, struct trib_comm *comm, int32_t color,
+                              int32_t key, const struct tri_settings *settings);
 /* Free a communicator without a transport. */
 void tri_comm_discard(struct trib_comm *comm);
 

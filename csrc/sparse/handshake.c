@@ -63,7 +63,8 @@ uint32_t tri_handshake_signature(const struct tri_handshake *handshake)
     struct tri_handshake state = *handshake;
     state.operation = 0; /* the state is the same, however it got its k */
     const uint64_t digest = tri_digest(0, &state, sizeof state);
-    return (uint32_t)(digest ^ digest >> 32);
+    const uint32_t signature = (uint32_t)(digest ^ digest >> 32);
+    return signature == 0 ? 1 : signature; /* 0: a packet that no rank is to apply */
 }
 
 /* ----------------------------------------------------------------------------------- comparison */

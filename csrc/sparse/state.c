@@ -394,12 +394,13 @@ static trib_status make_near(struct tri_symmetric **out, struct trib_comm *comm,
 }
 
 /* The same of collectives inside this rank's host, if the algorithm uses them. Those are the communicator's. */
-static trib_status open_inside(struct tri_transport **out, struct trib_comm *comm,
+static trib_status open_inside(struct tri_transport **out, struct trib_comm *comm, int operation,
                                const struct tri_algorithm *algorithm,
                                const struct tri_sparse_params *params)
 {
-    return algorithm->inside && params->inside ? tri_inside_open(out, comm, params->host_of)
-                                               : TRIB_OK;
+    return algorithm->inside && params->inside
+               ? tri_inside_open(out, comm, operation, params->host_of)
+               : TRIB_OK;
 }
 
 void tri_sparse_discard(struct trib_sparse *sparse)
@@ -472,7 +473,8 @@ static trib_status create(void *argument, trib_stream stream)
     if (status == TRIB_OK)
         status = make_near(&sparse->near, comm, TRI_SPARSE_CREATE, &sparse->needs, stream);
     if (status == TRIB_OK)
-        status = open_inside(&sparse->inside, comm, choice.algorithm, &settings.params);
+        status = open_inside(&sparse->inside, comm, TRI_SPARSE_CREATE, choice.algorithm,
+                             &settings.params);
     if (status != TRIB_OK) {
         tri_sparse_discard(sparse);
         return status;
@@ -629,8 +631,8 @@ static trib_status set(void *argument, trib_stream stream)
     if (status == TRIB_OK)
         status = make_near(&change.near, comm, request->operation, &change.needs, stream);
     if (status == TRIB_OK)
-        status =
-            open_inside(&change.inside, comm, change.choice.algorithm, &change.settings.params);
+        status = open_inside(&change.inside, comm, request->operation, change.choice.algorithm,
+                             &change.settings.params);
     if (status == TRIB_OK) {
         status = renew_scalars(sparse, change.signature, stream);
         if (status != TRIB_OK) /* the others have the new k */

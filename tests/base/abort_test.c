@@ -260,6 +260,12 @@ static void raised_in_turn(void *context, bool relayed)
     (void)raise_it(context);
 }
 
+static trib_status broken(void *context)
+{
+    (void)context;
+    return tri_fail(TRIB_ERR_NCCL, "an error of the library");
+}
+
 /* Two parts, one of which closes in good order. */
 static void parts(void)
 {
@@ -290,6 +296,15 @@ static void parts(void)
     tri_abort_reclaimed(part.state);
     is(whole.state, TRIB_COMM_RECLAIMED, "");
     tri_abort_release(closed.state);
+    tri_abort_release(whole.state);
+    create(&whole);
+    create(&part);
+    CHECK(tri_abort_add_part(whole.state, part.state));
+    tri_abort_set_poll(part.state, broken);
+    CHECK_OK(tri_abort_ask(whole.state)); /* nobody stops them together */
+    CHECK_STATUS(tri_abort_status(part.state), TRIB_ERR_NCCL);
+    tri_abort_reclaimed(part.state);
+    tri_abort_release(part.state);
     tri_abort_release(whole.state);
     create(&whole);
     create(&part);

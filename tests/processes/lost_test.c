@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "csrc/core/communicator.h"
+#include "csrc/core/inside.h"
+#include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
 #include "tests/processes/member.h"
 
@@ -504,6 +506,49 @@ static void splits(void)
     check_end();
 }
 
+/* ------------------------------------------------------------------------------- ranks of hosts */
+
+/* Of two hosts of two ranks each, which also have communicators of their own, rank 3 makes no call: all others,
+ * rank 2 on its host as well, hear which rank is lost, and go on without it. */
+static void host_loses_one(int index, int n, void *argument)
+{
+    static const uint8_t host_of[TRI_MAX_LISTS] = {0, 0, 1, 1};
+    struct tri_transport *inside = NULL;
+    struct member m;
+    trib_options options = TRIB_OPTIONS_INIT;
+    float one = 1;
+    (void)argument;
+    options.call_timeout_ms = index == 0 ? CALL_MS : GIVE_UP_MS;
+    if (!member_begin(&m, index, n, &options))
+        return;
+    CHECK_OK(tri_inside_open(&inside, m.comm, TRI_SPARSE_CREATE, host_of));
+    CHECK(inside != NULL && inside != m.comm->transport);
+    member_call(&m, &one);
+    member_wait(&m);
+    processes_meet(0, n);
+    if (index < n - 1) {
+        int32_t lost[RANKS] = {-1}, found = -1;
+        trib_comm *next = NULL;
+        CHECK_OK(trib_allreduce(m.comm, &one, &one, 1, TRIB_F32, TRIB_SUM, m.stream));
+        CHECK(member_ends(&m, GIVE_UP_MS));
+        CHECK_OK(trib_comm_lost(&found, m.comm, lost, RANKS));
+        CHECK_MSG(found == 1 && lost[0] == n - 1, "rank %d: %d lost, the first one %d", index,
+                  (int)found, (int)lost[0]);
+        CHECK(!tri_abort_live(m.comm->backend->transport->abort_state(inside)));
+        CHECK_OK(trib_comm_shrink(&next, m.comm, lost, found, GIVE_UP_MS));
+        CHECK_OK(trib_comm_destroy(next));
+    }
+    processes_meet(1, n);
+    member_end(&m);
+}
+
+static void hosts(void)
+{
+    check_begin("two hosts, one of which loses a rank");
+    processes_check(RANKS, MEMBER_DEADLINE_MS, host_loses_one, NULL);
+    check_end();
+}
+
 int main(void)
 {
     abort_is_global(3, 1);
@@ -517,5 +562,6 @@ int main(void)
     deferred();
     quiet();
     splits();
+    hosts();
     return check_finish("lost_test");
 }

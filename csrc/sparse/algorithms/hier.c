@@ -14,7 +14,8 @@
  *      A reduce_scatter inside the host leaves the sum of each shard with its rank. What is left goes
  *      to the last rank by messages, which that adds up in rank order.
  *   3. Of the sum on its shard, each rank chooses its share of k: K = k len / n entries (the shares of
- *      a host are k together), at least one. They and a header are its packet.
+ *      a host are k together), at least one. They and a header are its packet, which no rank applies
+ *      if an abort may have ended the reduce_scatter early.
  *   4. The packet goes to one rank of every other host, and from there to the ranks of that host
  *      (routes.h); so all ranks have all packets.
  *   5. The result is the sum of all lists, in rank order.
@@ -242,6 +243,7 @@ static trib_status hier_run(struct tri_run *run, void *own)
         lists[rank] = list_of(hier, rank);
     TRI_TRY(tri_sums_make(run, &hier->sums, own_header(run, hier)));
     TRI_TRY(choose(run, hier));
+    TRI_TRY(tri_sums_vouch(run, &hier->sums, own_header(run, hier)));
     TRI_TRY(tri_sums_keep(run, &hier->sums));
     TRI_TRY(exchange_between(run, hier));
     TRI_TRY(exchange_inside(run, hier));

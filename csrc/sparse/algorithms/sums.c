@@ -45,6 +45,10 @@ void tri_sums_lay_out(struct tri_sums *sums, struct tri_arena *arena,
         return;
     if (sums->brought.length > 0)
         sums->parts = tri_arena_take(arena, (ranks + 1) * sums->brought.length * element);
+    if (params->inside) {
+        sums->whole = tri_arena_take(arena, sizeof *sums->whole);
+        sums->outcome = tri_arena_take(arena, sizeof *sums->outcome);
+    }
     if (params->inside && params->in_place)
         sums->scattered = tri_arena_take(arena, (sums->shard.first + sums->shard.length) * element);
 }
@@ -167,6 +171,21 @@ trib_status tri_sums_make(struct tri_run *run, const struct tri_sums *sums,
     if (sums->brought.length > 0)
         TRI_TRY(add_up(run, sums));
     return run->params->inside ? scatter_sums(run, sums) : TRIB_OK;
+}
+
+/* Its abort flag was set before anything ended it, so whatever follows on the stream finds it set. */
+trib_status tri_sums_vouch(struct tri_run *run, const struct tri_sums *sums,
+                           struct tri_header *header)
+{
+    if (!adds_up(sums) || !run->params->inside)
+        return TRIB_OK;
+    const struct tri_decide ended = {.abort_flag = run->backend->transport->abort_flag(run->inside),
+                                     .decision = sums->whole,
+                                     .outcome = sums->outcome};
+    const struct tri_clearing signature = {.dense = &header->signature,
+                                           .bytes = sizeof header->signature};
+    TRI_TRY(run->kernels->decide(&ended, run->stream));
+    return run->kernels->clear_result(&signature, sums->whole, run->stream);
 }
 
 struct tri_accumulator tri_sums_acc(const struct tri_run *run, const struct tri_sums *sums)

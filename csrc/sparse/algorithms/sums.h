@@ -26,6 +26,7 @@ struct tri_sums {
     char *parts;
     /* Memory of the sums, if that is neither acc nor a part: [0, first + length) of a whole tensor. */
     char *scattered;
+    uint32_t *whole, *outcome; /* of this call: did the reduce_scatter come to its end? */
 };
 
 /* `routes` lives as long as `sums`. */
@@ -39,6 +40,12 @@ trib_status tri_sums_make(struct tri_run *run, const struct tri_sums *sums,
 
 /* As if the sums were those of the whole tensor: they are on this rank's shard. */
 struct tri_accumulator tri_sums_acc(const struct tri_run *run, const struct tri_sums *sums);
+
+/* Behind what was chosen of the sums, and before its packet, which `header` begins, leaves: an abort ends a
+ * reduce_scatter in the middle, and other ranks may hear of it after they have applied the call. So the
+ * header loses its signature if there has been one. */
+trib_status tri_sums_vouch(struct tri_run *run, const struct tri_sums *sums,
+                           struct tri_header *header);
 
 /* The residual becomes the sums on this rank's shard, and 0 elsewhere. keep: not in place, before the
  * decision, which makes acc the residual. move: in place, after the decision, and by it. Each does nothing
