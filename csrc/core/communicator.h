@@ -96,8 +96,10 @@ struct trib_comm {
     int32_t hosts;                  /* number of hosts of the ranks; 0: not known yet */
     uint8_t host_of[TRI_MAX_LISTS]; /* the host of each rank, where that is known */
     struct tri_inside *insides;     /* those made so far, likewise (inside.h) */
-    struct tri_measured measured;   /* once, then the same for ever; bandwidth 0: not yet */
-    void *scratch;                  /* see tri_comm_scratch */
+    /* When this closes, after its own transport. NULL: none was made. */
+    trib_status (*close_insides)(struct trib_comm *comm, uint64_t deadline_ns);
+    struct tri_measured measured; /* once, then the same for ever; bandwidth 0: not yet */
+    void *scratch;                /* see tri_comm_scratch */
     size_t scratch_bytes;
     struct tri_last_list *last_list; /* see lists/last.h; NULL before the first list */
 };

@@ -96,6 +96,83 @@ static void untie(struct tri_inside *inside)
     tri_abort_release(inside->part);
 }
 
+/* ------------------------------------------------------------------------------------- the end */
+
+/* Those of ranks that have closed, while another rank of their communicator in this process has not. */
+static struct tri_lock lock = TRI_LOCK_INIT;
+static struct tri_inside *waiting;
+
+/* In an order that is the same in all processes, and by which each communicator's come together. */
+static bool comes_before(const struct tri_inside *a, const struct tri_inside *b)
+{
+    return a->map != b->map ? a->map < b->map : a->host < b->host;
+}
+
+static void insert(struct tri_inside **list, struct tri_inside *inside)
+{
+    while (*list != NULL && !comes_before(inside, *list))
+        list = &(*list)->next;
+    inside->next = *list;
+    *list = inside;
+}
+
+/* Add the rank's to those that wait; and, if it is the last of its process, take all of that
+ * communicator out. */
+static struct tri_inside *take_turn(struct trib_comm *comm)
+{
+    struct tri_inside *all = NULL;
+    const int32_t here = comm->backend->transport->here(comm->transport);
+    int32_t closed = 0;
+    tri_lock(&lock);
+    while (comm->insides != NULL) {
+        struct tri_inside *inside = comm->insides;
+        comm->insides = inside->next;
+        inside->next = waiting;
+        waiting = inside;
+    }
+    for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
+        closed += of->whole == comm->state && of->map == 0;
+    for (struct tri_inside **link = &waiting; closed == here && *link != NULL;) {
+        struct tri_inside *inside = *link;
+        if (inside->whole != comm->state) {
+            link = &inside->next;
+            continue;
+        }
+        *link = inside->next;
+        insert(&all, inside);
+    }
+    tri_unlock(&lock);
+    return all;
+}
+
+static void discard(struct tri_inside *inside)
+{
+    if (inside->comm != NULL) {
+        untie(inside);
+        (void)tri_comm_destroy(inside->comm);
+    }
+    tri_abort_release(inside->whole);
+    free(inside);
+}
+
+/* The whole has closed, so what its streams had to do is done, or it has been aborted. */
+static trib_status close_insides(struct trib_comm *comm, uint64_t deadline_ns)
+{
+    trib_status first = TRIB_OK;
+    struct tri_inside *all = take_turn(comm);
+    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->next) {
+        const trib_status status =
+            inside->comm == NULL ? TRIB_OK : tri_comm_close(inside->comm, tri_left_ms(deadline_ns));
+        first = first == TRIB_OK ? status : first;
+    }
+    while (all != NULL) {
+        struct tri_inside *inside = all;
+        all = inside->next;
+        discard(inside);
+    }
+    return first;
+}
+
 /* ------------------------------------------------------------------------------- the beginning */
 
 static bool is_one_host(const struct trib_comm *comm, const uint8_t *host_of)
@@ -189,6 +266,7 @@ static trib_status make(struct trib_comm *comm, int operation, const uint8_t *ho
         return give_up(inside, comm, operation, status);
     inside->next = comm->insides;
     comm->insides = inside;
+    comm->close_insides = close_insides;
     return TRIB_OK;
 }
 
@@ -207,83 +285,4 @@ trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm, 
     const struct tri_inside *inside = find(comm, host_of);
     *out = inside->comm == NULL ? NULL : inside->comm->transport;
     return TRIB_OK;
-}
-
-/* ------------------------------------------------------------------------------------- the end */
-
-/* Those of ranks that have closed, while another rank of their communicator in this process has not. */
-static struct tri_lock lock = TRI_LOCK_INIT;
-static struct tri_inside *waiting;
-
-/* In an order that is the same in all processes, and by which each communicator's come together. */
-static bool comes_before(const struct tri_inside *a, const struct tri_inside *b)
-{
-    return a->map != b->map ? a->map < b->map : a->host < b->host;
-}
-
-static void insert(struct tri_inside **list, struct tri_inside *inside)
-{
-    while (*list != NULL && !comes_before(inside, *list))
-        list = &(*list)->next;
-    inside->next = *list;
-    *list = inside;
-}
-
-/* Add the rank's to those that wait; and, if it is the last of its process, take all of that
- * communicator out. */
-static struct tri_inside *take_turn(struct trib_comm *comm)
-{
-    struct tri_inside *all = NULL;
-    const int32_t here = comm->backend->transport->here(comm->transport);
-    int32_t closed = 0;
-    tri_lock(&lock);
-    while (comm->insides != NULL) {
-        struct tri_inside *inside = comm->insides;
-        comm->insides = inside->next;
-        inside->next = waiting;
-        waiting = inside;
-    }
-    for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
-        closed += of->whole == comm->state && of->map == 0;
-    for (struct tri_inside **link = &waiting; closed == here && *link != NULL;) {
-        struct tri_inside *inside = *link;
-        if (inside->whole != comm->state) {
-            link = &inside->next;
-            continue;
-        }
-        *link = inside->next;
-        insert(&all, inside);
-    }
-    tri_unlock(&lock);
-    return all;
-}
-
-static void discard(struct tri_inside *inside)
-{
-    if (inside->comm != NULL) {
-        untie(inside);
-        (void)tri_comm_destroy(inside->comm);
-    }
-    tri_abort_release(inside->whole);
-    free(inside);
-}
-
-/* The whole has closed, so what its streams had to do is done, or it has been aborted. */
-trib_status tri_inside_close(struct trib_comm *comm, uint64_t deadline_ns)
-{
-    trib_status first = TRIB_OK;
-    if (comm->insides == NULL)
-        return TRIB_OK;
-    struct tri_inside *all = take_turn(comm);
-    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->next) {
-        const trib_status status =
-            inside->comm == NULL ? TRIB_OK : tri_comm_close(inside->comm, tri_left_ms(deadline_ns));
-        first = first == TRIB_OK ? status : first;
-    }
-    while (all != NULL) {
-        struct tri_inside *inside = all;
-        all = inside->next;
-        discard(inside);
-    }
-    return first;
 }

@@ -15,12 +15,10 @@ bool tri_inside_exists(const struct trib_comm *comm, const uint8_t *host_of);
 
 /* Collective, blocking, for `operation`, and only where they exist: *out reaches the ranks of this
  * rank's host, in their order. Borrowed from `comm`, which makes it once for each map; NULL: no other
- * rank is on this host. A failure has ended `comm`. */
+ * rank is on this host. A failure has ended `comm`. Of the ranks of a process the last one that closes
+ * `comm` closes what all of them have, until the deadline of that, and frees it; the others wait for
+ * nothing. */
 trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm, int operation,
                             const uint8_t *host_of);
-
-/* When `comm` closes, after its own transport. The last rank of this process closes what all of them
- * have, until the deadline, and frees it; the others wait for nothing. */
-trib_status tri_inside_close(struct trib_comm *comm, uint64_t deadline_ns);
 
 #endif

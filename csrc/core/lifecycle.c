@@ -9,7 +9,6 @@
 #include "csrc/base/process.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
-#include "csrc/core/inside.h"
 #include "csrc/core/introduce.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/match.h"
@@ -296,8 +295,10 @@ trib_status tri_comm_close(struct trib_comm *comm, uint32_t timeout_ms)
     tri_batch_drop(comm);
     const uint64_t deadline_ns = tri_deadline_ns(timeout_ms);
     trib_status status = comm->backend->transport->close(comm->transport, timeout_ms);
-    const trib_status inside = tri_inside_close(comm, deadline_ns);
-    status = status == TRIB_OK ? inside : status;
+    if (comm->close_insides != NULL) {
+        const trib_status inside = comm->close_insides(comm, deadline_ns);
+        status = status == TRIB_OK ? inside : status;
+    }
     /* If this is the last rank to close, the backend has waited, and a list's steps after its
      * collectives are about to end. Otherwise they may stay queued for long, and this waits in
      * vain. */
