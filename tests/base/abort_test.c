@@ -275,8 +275,8 @@ static void parts(void)
     create(&part);
     create(&closed);
     CHECK(tri_abort_add_part(whole.state, part.state) &&
-          tri_abort_add_part(whole.state, closed.state) &&
-          tri_abort_add_part(whole.state, part.state));
+          tri_abort_add_part(whole.state, part.state) &&
+          tri_abort_add_part(whole.state, closed.state));
     is(whole.state, TRIB_COMM_LIVE, "");
     tri_abort_reclaimed(closed.state);
     is(whole.state, TRIB_COMM_LIVE, "");
