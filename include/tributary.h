@@ -1379,10 +1379,11 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * that size would (PEERS): in rank order, in the residual's type, unless NCCL adds up the parts of more
  * than two ranks. What equal shards leave goes by messages, in rank order; so does everything on host
  * with several hosts, and where a communicator was adopted. With several hosts, on nccl, the first state
- * (or new k) of a communicator splits off one of the ranks of each host, as trib_comm_split does, with
- * peer memory of its own (it takes one of the two places of PEERS on a GPU), one for each map of the
- * hosts. The library keeps it: whatever ends either ends both, an abort handle speaks for both, the last
- * close of a process closes both within its timeout, and trib_memory counts both.
+ * (or new k) of a communicator makes another one for the ranks of each host, by a split as
+ * trib_comm_split's, with peer memory of its own (it takes one of the two places of PEERS on a GPU), once
+ * for each map of the hosts. The library keeps it: whatever ends either ends both, and an abort handle
+ * speaks for both. The last rank of a process that closes closes both, within its timeout; the closes
+ * before it do not wait. trib_memory counts both.
  *
  * On one host "hier" is dense inside it, and sends sparse what the shards have selected; where all
  * hosts have one rank it is topka. Where a reduce_scatter adds up, a state takes device memory for the

@@ -97,7 +97,11 @@ void tri_abort_own_flag(struct trib_abort *state, void (*give)(void *flag))
 
 void tri_abort_keep_flag(struct trib_abort *state)
 {
+    pthread_mutex_lock(&state->lock);
     atomic_store_explicit(&state->kept, true, memory_order_relaxed);
+    for (const struct part *part = state->parts; part != NULL; part = part->next)
+        tri_abort_keep_flag(part->state);
+    pthread_mutex_unlock(&state->lock);
 }
 
 struct trib_abort *tri_abort_retain(struct trib_abort *state)
@@ -222,14 +226,28 @@ void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *ob
     pthread_mutex_unlock(&state->lock);
 }
 
+static bool has_part(const struct trib_abort *state, const struct trib_abort *part)
+{
+    const struct part *known = state->parts;
+    while (known != NULL && known->state != part)
+        known = known->next;
+    return known != NULL;
+}
+
 bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part)
 {
     struct part *added = malloc(sizeof *added);
     if (added == NULL)
         return false;
     pthread_mutex_lock(&state->lock);
-    *added = (struct part){tri_abort_retain(part), state->parts};
-    state->parts = added;
+    if (has_part(state, part)) {
+        free(added);
+    } else {
+        *added = (struct part){tri_abort_retain(part), state->parts};
+        state->parts = added;
+    }
+    if (atomic_load_explicit(&state->kept, memory_order_relaxed))
+        tri_abort_keep_flag(part);
     pthread_mutex_unlock(&state->lock);
     return true;
 }

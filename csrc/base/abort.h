@@ -51,7 +51,8 @@ void tri_abort_set_ending(struct trib_abort *state, const struct tri_abort_endin
 /* The last release calls `give` with the flag. So code whose kernels read the flag holds a
  * reference until they have ended. Call this before any other thread has the state. */
 void tri_abort_own_flag(struct trib_abort *state, void (*give)(void *flag));
-/* Keep the flag for ever, because a kernel whose end is unknown reads it. */
+/* Keep the flag for ever, and those of the state's parts, because a kernel whose end is unknown reads
+ * them. */
 void tri_abort_keep_flag(struct trib_abort *state);
 
 struct trib_abort *tri_abort_retain(struct trib_abort *state); /* returns its argument */
@@ -91,7 +92,7 @@ void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *ob
 
 /* From now on the end of `part` belongs to the end of `state`, which keeps a reference: tri_abort_state
  * says no more of `state` than of both, and tri_abort_ask asks both. Whoever calls this has them stop
- * together. Any rank may, also for the same part; false: no memory. `part` has no parts of its own. */
+ * together. Idempotent; false: no memory. `part` has no parts of its own. */
 bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part);
 
 /* Where the ranks that share this state meet when it has stopped; lives as long as the state. */

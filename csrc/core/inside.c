@@ -117,11 +117,12 @@ static void insert(struct tri_inside **list, struct tri_inside *inside)
 }
 
 /* Add the rank's to those that wait; and, if it is the last of its process, take all of that
- * communicator out. */
+ * communicator out. Of one that has been aborted no close waits, and a rank may have none of them. */
 static struct tri_inside *take_turn(struct trib_comm *comm)
 {
     struct tri_inside *all = NULL;
     const int32_t here = comm->backend->transport->here(comm->transport);
+    const bool aborted = !tri_abort_live(comm->state);
     int32_t closed = 0;
     tri_lock(&lock);
     while (comm->insides != NULL) {
@@ -132,7 +133,7 @@ static struct tri_inside *take_turn(struct trib_comm *comm)
     }
     for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
         closed += of->whole == comm->state && of->map == 0;
-    for (struct tri_inside **link = &waiting; closed == here && *link != NULL;) {
+    for (struct tri_inside **link = &waiting; (aborted || closed == here) && *link != NULL;) {
         struct tri_inside *inside = *link;
         if (inside->whole != comm->state) {
             link = &inside->next;
@@ -245,6 +246,7 @@ static trib_status give_up(struct tri_inside *inside, struct trib_comm *comm, in
                            trib_status status)
 {
     const struct tri_detail_copy why = tri_detail_copy();
+    comm->close_insides = close_insides; /* of the ranks that have theirs */
     (void)tri_fail(status, "rank %d has no communicator for the ranks of its host: %s",
                    (int)comm->rank, why.text);
     (void)tri_abort_raise(comm->state, status, tri_detail());
