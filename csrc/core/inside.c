@@ -10,11 +10,14 @@
 #include "csrc/core/lifecycle.h"
 
 struct tri_inside {
-    struct trib_comm *comm; /* the split's; NULL: this rank is alone on its host */
+    const struct trib_comm *owner; /* of whom this is; compared, not read */
+    struct trib_comm *comm;        /* the split's; NULL: this rank is alone on its host */
     /* References: an abort may come from one while the other is being destroyed. */
     struct trib_abort *whole, *part;
     struct tri_abort_observer of_whole, of_part;
     int32_t map, host; /* how many maps came before this one; this rank's host in it */
+    bool last;         /* as its rank closed, all others of the part in this process had before */
+    bool settled;      /* its rank has closed, but for that */
     int32_t mates;
     int32_t mate[TRI_MAX_LISTS];    /* the ranks of this host, ascending, as the whole has them */
     uint8_t host_of[TRI_MAX_LISTS]; /* of each rank of the whole */
@@ -116,26 +119,79 @@ static void insert(struct tri_inside **list, struct tri_inside *inside)
     *list = inside;
 }
 
-/* Add the rank's to those that wait; and, if it is the last of its process, take all of that
- * communicator out. Of one that has been aborted no close waits, and a rank may have none of them. */
-static struct tri_inside *take_turn(struct trib_comm *comm)
+static bool is_of(const struct tri_inside *inside, const struct trib_comm *comm)
 {
-    struct tri_inside *all = NULL;
-    const int32_t here = comm->backend->transport->here(comm->transport);
-    const bool aborted = !tri_abort_live(comm->state);
-    int32_t closed = 0;
+    return inside->owner == comm && inside->whole == comm->state;
+}
+
+/* Those of this rank that wait, one after the other: `after` NULL gives the first. Nobody else takes them out
+ * before they are settled. */
+static struct tri_inside *next_of(const struct trib_comm *comm, const struct tri_inside *after)
+{
+    tri_lock(&lock);
+    struct tri_inside *found = after == NULL ? waiting : after->next;
+    while (found != NULL && !is_of(found, comm))
+        found = found->next;
+    tri_unlock(&lock);
+    return found;
+}
+
+static bool is_last(const struct tri_inside *inside)
+{
+    int32_t closed = 1;
+    if (inside->comm == NULL)
+        return true;
+    for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
+        closed += of->part == inside->part;
+    return closed == inside->comm->backend->transport->here(inside->comm->transport);
+}
+
+/* Add the rank's to those that wait. */
+static void join(struct trib_comm *comm)
+{
     tri_lock(&lock);
     while (comm->insides != NULL) {
         struct tri_inside *inside = comm->insides;
         comm->insides = inside->next;
+        inside->last = is_last(inside);
         inside->next = waiting;
         waiting = inside;
     }
-    for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
-        closed += of->whole == comm->state && of->map == 0;
-    for (struct tri_inside **link = &waiting; (aborted || closed == here) && *link != NULL;) {
+    tri_unlock(&lock);
+}
+
+static trib_status worse(trib_status first, trib_status status)
+{
+    return first == TRIB_OK ? status : first;
+}
+
+/* Ranks that wait for this one are to hear that it has left. A close waits only in the last rank of the part. */
+static trib_status leave(const struct trib_comm *comm)
+{
+    trib_status first = TRIB_OK;
+    for (struct tri_inside *inside = next_of(comm, NULL); inside != NULL;
+         inside = next_of(comm, inside))
+        if (!inside->last)
+            first = worse(first, tri_comm_close(inside->comm, 0));
+    return first;
+}
+
+/* If the rank is the last of its process to come here, take all of that communicator out. Of one that has
+ * been aborted no close waits, and a rank may have none of them. */
+static struct tri_inside *take_all(const struct trib_comm *comm)
+{
+    const int32_t here = comm->backend->transport->here(comm->transport);
+    const bool aborted = !tri_abort_live(comm->state);
+    struct tri_inside *all = NULL;
+    int32_t settled = 0;
+    tri_lock(&lock);
+    for (struct tri_inside *of = waiting; of != NULL; of = of->next) {
+        of->settled = of->settled || is_of(of, comm);
+        settled += of->whole == comm->state && of->map == 0 && of->settled;
+    }
+    for (struct tri_inside **link = &waiting; (aborted || settled == here) && *link != NULL;) {
         struct tri_inside *inside = *link;
-        if (inside->whole != comm->state) {
+        if (inside->whole != comm->state || !inside->settled) {
             link = &inside->next;
             continue;
         }
@@ -159,13 +215,12 @@ static void discard(struct tri_inside *inside)
 /* The whole has closed, so what its streams had to do is done, or it has been aborted. */
 static trib_status close_insides(struct trib_comm *comm, uint64_t deadline_ns)
 {
-    trib_status first = TRIB_OK;
-    struct tri_inside *all = take_turn(comm);
-    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->next) {
-        const trib_status status =
-            inside->comm == NULL ? TRIB_OK : tri_comm_close(inside->comm, tri_left_ms(deadline_ns));
-        first = first == TRIB_OK ? status : first;
-    }
+    join(comm);
+    trib_status first = leave(comm);
+    struct tri_inside *all = take_all(comm);
+    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->next)
+        if (inside->comm != NULL && inside->last)
+            first = worse(first, tri_comm_close(inside->comm, tri_left_ms(deadline_ns)));
     while (all != NULL) {
         struct tri_inside *inside = all;
         all = inside->next;
@@ -217,6 +272,7 @@ static struct tri_inside *prepare(const struct trib_comm *comm, const uint8_t *h
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory");
         return NULL;
     }
+    inside->owner = comm;
     inside->whole = tri_abort_retain(comm->state);
     inside->map = comm->insides == NULL ? 0 : comm->insides->map + 1;
     inside->host = host_of[comm->rank];
