@@ -129,6 +129,21 @@ static void allreduce(const struct tri_call *call, struct place at, size_t bytes
     free(incoming);
 }
 
+/* The first half of that, of equal blocks. */
+static void reduce_scatter(const struct tri_call *call, struct place at, size_t bytes)
+{
+    struct tri_call all = *call;
+    void *incoming = malloc(bytes + 1);
+    all.count = call->count * (size_t)at.size;
+    all.recv = malloc(bytes * (size_t)at.size + 1);
+    move(all.recv, call->send, bytes * (size_t)at.size);
+    for (int step = 1; step < at.size; step++)
+        pass(&all, at, (at.rank - step + at.size) % at.size, incoming);
+    move(call->recv, (char *)all.recv + (size_t)at.rank * bytes, bytes);
+    free(all.recv);
+    free(incoming);
+}
+
 static trib_status collective(const struct tri_call *calls, size_t n)
 {
     const struct tri_transport_ops *host = tri_backend_host.transport;
@@ -158,6 +173,9 @@ static trib_status collective(const struct tri_call *calls, size_t n)
             break;
         case TRI_ALLREDUCE:
             allreduce(&calls[i], at, bytes);
+            break;
+        case TRI_REDUCE_SCATTER:
+            reduce_scatter(&calls[i], at, bytes);
             break;
         default:
             CHECK_MSG(false, "no pipes for a collective of kind %d", (int)calls[i].kind);
