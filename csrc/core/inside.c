@@ -10,8 +10,7 @@
 #include "csrc/core/lifecycle.h"
 
 struct tri_inside {
-    const struct trib_comm *owner; /* of whom this is; compared, not read */
-    struct trib_comm *comm;        /* the split's; NULL: this rank is alone on its host */
+    struct trib_comm *comm; /* the split's; NULL: this rank is alone on its host */
     /* References: an abort may come from one while the other is being destroyed. */
     struct trib_abort *whole, *part;
     struct tri_abort_observer of_whole, of_part;
@@ -21,7 +20,8 @@ struct tri_inside {
     int32_t mates;
     int32_t mate[TRI_MAX_LISTS];    /* the ranks of this host, ascending, as the whole has them */
     uint8_t host_of[TRI_MAX_LISTS]; /* of each rank of the whole */
-    struct tri_inside *next;
+    struct tri_inside *next;        /* of this rank */
+    struct tri_inside *after;       /* of those that wait for the end, of all ranks */
 };
 
 /* ---------------------------------------------------------------------- they stop together */
@@ -43,9 +43,11 @@ static void stop_part(void *context, bool relayed)
     (void)relayed;
     const trib_status status = tri_abort_why(inside->whole, &why);
     const int32_t n = tri_abort_lost(inside->whole, lost, TRI_LOST_MAX);
-    for (int32_t i = 0; i < n; i++)
-        if (index_of(inside, lost[i]) >= 0)
-            lost[named++] = index_of(inside, lost[i]);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t index = index_of(inside, lost[i]);
+        if (index >= 0)
+            lost[named++] = index;
+    }
     (void)tri_abort_raise_relayed(inside->part, status, why, lost, named);
 }
 
@@ -114,26 +116,9 @@ static bool comes_before(const struct tri_inside *a, const struct tri_inside *b)
 static void insert(struct tri_inside **list, struct tri_inside *inside)
 {
     while (*list != NULL && !comes_before(inside, *list))
-        list = &(*list)->next;
-    inside->next = *list;
+        list = &(*list)->after;
+    inside->after = *list;
     *list = inside;
-}
-
-static bool is_of(const struct tri_inside *inside, const struct trib_comm *comm)
-{
-    return inside->owner == comm && inside->whole == comm->state;
-}
-
-/* Those of this rank that wait, one after the other: `after` NULL gives the first. Nobody else takes them out
- * before they are settled. */
-static struct tri_inside *next_of(const struct trib_comm *comm, const struct tri_inside *after)
-{
-    tri_lock(&lock);
-    struct tri_inside *found = after == NULL ? waiting : after->next;
-    while (found != NULL && !is_of(found, comm))
-        found = found->next;
-    tri_unlock(&lock);
-    return found;
 }
 
 static bool is_last(const struct tri_inside *inside)
@@ -141,26 +126,24 @@ static bool is_last(const struct tri_inside *inside)
     int32_t closed = 1;
     if (inside->comm == NULL)
         return true;
-    for (const struct tri_inside *of = waiting; of != NULL; of = of->next)
+    for (const struct tri_inside *of = waiting; of != NULL; of = of->after)
         closed += of->part == inside->part;
     return closed == inside->comm->backend->transport->here(inside->comm->transport);
 }
 
 /* Add the rank's to those that wait. */
-static void join(struct trib_comm *comm)
+static void join(const struct trib_comm *comm)
 {
     tri_lock(&lock);
-    while (comm->insides != NULL) {
-        struct tri_inside *inside = comm->insides;
-        comm->insides = inside->next;
+    for (struct tri_inside *inside = comm->insides; inside != NULL; inside = inside->next) {
         inside->last = is_last(inside);
-        inside->next = waiting;
+        inside->after = waiting;
         waiting = inside;
     }
     tri_unlock(&lock);
 }
 
-static trib_status worse(trib_status first, trib_status status)
+static trib_status first_failure(trib_status first, trib_status status)
 {
     return first == TRIB_OK ? status : first;
 }
@@ -169,35 +152,43 @@ static trib_status worse(trib_status first, trib_status status)
 static trib_status leave(const struct trib_comm *comm)
 {
     trib_status first = TRIB_OK;
-    for (struct tri_inside *inside = next_of(comm, NULL); inside != NULL;
-         inside = next_of(comm, inside))
+    for (const struct tri_inside *inside = comm->insides; inside != NULL; inside = inside->next)
         if (!inside->last)
-            first = worse(first, tri_comm_close(inside->comm, 0));
+            first = first_failure(first, tri_comm_close(inside->comm, 0));
     return first;
 }
 
-/* If the rank is the last of its process to come here, take all of that communicator out. Of one that has
- * been aborted no close waits, and a rank may have none of them. */
-static struct tri_inside *take_all(const struct trib_comm *comm)
+/* Take all of the communicator out, and in order. The lock is held. */
+static struct tri_inside *take_settled(const struct trib_abort *whole)
+{
+    struct tri_inside *all = NULL;
+    struct tri_inside **link = &waiting;
+    while (*link != NULL) {
+        struct tri_inside *inside = *link;
+        if (inside->whole != whole || !inside->settled) {
+            link = &inside->after;
+            continue;
+        }
+        *link = inside->after;
+        insert(&all, inside);
+    }
+    return all;
+}
+
+/* The rank is done with its own. All of the communicator, if it is the last of its process to come here. Of one
+ * that has been aborted no close waits, and a rank may have none of them. */
+static struct tri_inside *settle(struct trib_comm *comm)
 {
     const int32_t here = comm->backend->transport->here(comm->transport);
     const bool aborted = !tri_abort_live(comm->state);
-    struct tri_inside *all = NULL;
     int32_t settled = 0;
     tri_lock(&lock);
-    for (struct tri_inside *of = waiting; of != NULL; of = of->next) {
-        of->settled = of->settled || is_of(of, comm);
+    for (struct tri_inside *inside = comm->insides; inside != NULL; inside = inside->next)
+        inside->settled = true;
+    comm->insides = NULL; /* whoever takes them frees them */
+    for (const struct tri_inside *of = waiting; of != NULL; of = of->after)
         settled += of->whole == comm->state && of->map == 0 && of->settled;
-    }
-    for (struct tri_inside **link = &waiting; (aborted || settled == here) && *link != NULL;) {
-        struct tri_inside *inside = *link;
-        if (inside->whole != comm->state || !inside->settled) {
-            link = &inside->next;
-            continue;
-        }
-        *link = inside->next;
-        insert(&all, inside);
-    }
+    struct tri_inside *all = aborted || settled == here ? take_settled(comm->state) : NULL;
     tri_unlock(&lock);
     return all;
 }
@@ -217,13 +208,13 @@ static trib_status close_insides(struct trib_comm *comm, uint64_t deadline_ns)
 {
     join(comm);
     trib_status first = leave(comm);
-    struct tri_inside *all = take_all(comm);
-    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->next)
+    struct tri_inside *all = settle(comm);
+    for (const struct tri_inside *inside = all; inside != NULL; inside = inside->after)
         if (inside->comm != NULL && inside->last)
-            first = worse(first, tri_comm_close(inside->comm, tri_left_ms(deadline_ns)));
+            first = first_failure(first, tri_comm_close(inside->comm, tri_left_ms(deadline_ns)));
     while (all != NULL) {
         struct tri_inside *inside = all;
-        all = inside->next;
+        all = inside->after;
         discard(inside);
     }
     return first;
@@ -272,7 +263,6 @@ static struct tri_inside *prepare(const struct trib_comm *comm, const uint8_t *h
         (void)tri_fail(TRIB_ERR_OUT_OF_MEMORY, "no host memory");
         return NULL;
     }
-    inside->owner = comm;
     inside->whole = tri_abort_retain(comm->state);
     inside->map = comm->insides == NULL ? 0 : comm->insides->map + 1;
     inside->host = host_of[comm->rank];
@@ -338,9 +328,11 @@ trib_status tri_inside_open(struct tri_transport **out, struct trib_comm *comm, 
         *out = comm->transport;
         return TRIB_OK;
     }
-    if (find(comm, host_of) == NULL)
-        TRI_TRY(make(comm, operation, host_of));
     const struct tri_inside *inside = find(comm, host_of);
+    if (inside == NULL) {
+        TRI_TRY(make(comm, operation, host_of));
+        inside = comm->insides;
+    }
     *out = inside->comm == NULL ? NULL : inside->comm->transport;
     return TRIB_OK;
 }

@@ -117,31 +117,33 @@ static void pass(const struct tri_call *call, struct place at, int block, void *
     }
 }
 
-/* Reduced around the ring so that a rank ends with its own block, and then passed around. */
-static void allreduce(const struct tri_call *call, struct place at, size_t bytes)
+/* Reduced around the ring, in recv, so that a rank ends with its own block. */
+static void reduce_around(const struct tri_call *call, struct place at, size_t bytes)
 {
     void *incoming = malloc(bytes + 1);
     move(call->recv, call->send, bytes);
     for (int step = 1; step < at.size; step++)
         pass(call, at, (at.rank - step + at.size) % at.size, incoming);
-    for (int step = 0; step + 1 < at.size; step++)
-        pass(call, at, (at.rank - step + at.size) % at.size, NULL);
     free(incoming);
 }
 
-/* The first half of that, of equal blocks. */
+/* And then passed around. */
+static void allreduce(const struct tri_call *call, struct place at, size_t bytes)
+{
+    reduce_around(call, at, bytes);
+    for (int step = 0; step + 1 < at.size; step++)
+        pass(call, at, (at.rank - step + at.size) % at.size, NULL);
+}
+
+/* Of equal blocks. */
 static void reduce_scatter(const struct tri_call *call, struct place at, size_t bytes)
 {
     struct tri_call all = *call;
-    void *incoming = malloc(bytes + 1);
     all.count = call->count * (size_t)at.size;
     all.recv = malloc(bytes * (size_t)at.size + 1);
-    move(all.recv, call->send, bytes * (size_t)at.size);
-    for (int step = 1; step < at.size; step++)
-        pass(&all, at, (at.rank - step + at.size) % at.size, incoming);
+    reduce_around(&all, at, bytes * (size_t)at.size);
     move(call->recv, (char *)all.recv + (size_t)at.rank * bytes, bytes);
     free(all.recv);
-    free(incoming);
 }
 
 static trib_status collective(const struct tri_call *calls, size_t n)

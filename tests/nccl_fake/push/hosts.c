@@ -130,55 +130,47 @@ static void of_two_hosts(void)
     push_end();
 }
 
-static void larger(void)
+struct shape {
+    int size;
+    const int32_t *hosts;
+    size_t count;
+};
+
+/* One state, and one call: `more` communicators, and who serves it. */
+static void once(const char *name, const struct shape *shape, int more, const long served[3])
 {
     struct world world;
-    push_begin("sums inside hosts that are pull's");
-    if (open_world(&world, 3, alone, MOST) && create(&world, 2)) {
-        serves(&world, 2 * (3 + 3), 0, 1);
+    push_begin(name);
+    if (open_world(&world, shape->size, shape->hosts, shape->count) && create(&world, more)) {
+        serves(&world, served[0], served[1], served[2]);
         destroy(&world);
     }
     push_close(&world.ranks);
     push_end();
+}
+
+static void larger(void)
+{
+    static const long served[] = {2 * (3 + 3), 0, 1};
+    once("sums inside hosts that are pull's", &(struct shape){3, alone, MOST}, 2, served);
 }
 
 /* What equal shards leave goes by messages, to the last rank of each host. */
 static void uneven(void)
 {
-    struct world world;
-    push_begin("sums inside hosts whose shards are not equal");
-    if (open_world(&world, RANKS, pairs, SMALL + 3) && create(&world, RANKS)) {
-        serves(&world, 4 * RANKS + 4, 2, 0);
-        destroy(&world);
-    }
-    push_close(&world.ranks);
-    push_end();
-    push_begin("sums inside a host of fewer elements than shards have at least");
-    if (open_world(&world, RANKS, pairs, 7) && create(&world, RANKS)) {
-        serves(&world, 4 * RANKS + 4, 0, 0);
-        destroy(&world);
-    }
-    push_close(&world.ranks);
-    push_end();
+    static const long both[] = {4 * RANKS + 4, 2, 0}, messages[] = {4 * RANKS + 4, 0, 0};
+    once("sums inside hosts whose shards are not equal", &(struct shape){RANKS, pairs, SMALL + 3},
+         RANKS, both);
+    once("sums inside a host of fewer elements than shards have at least",
+         &(struct shape){RANKS, pairs, 7}, RANKS, messages);
 }
 
 static void others(void)
 {
-    struct world world;
-    push_begin("a rank that is alone on its host");
-    if (open_world(&world, 3, alone, SMALL) && create(&world, 2)) {
-        serves(&world, 2 * (3 + 3), 1, 0); /* packets of a host's ranks leave gaps */
-        destroy(&world);
-    }
-    push_close(&world.ranks);
-    push_end();
-    push_begin("all ranks on one host");
-    if (open_world(&world, RANKS, one_host, SMALL) && create(&world, 0)) {
-        serves(&world, 2 * 3 * RANKS, 1, 0);
-        destroy(&world);
-    }
-    push_close(&world.ranks);
-    push_end();
+    static const long two[] = {2 * (3 + 3), 1, 0}, /* packets of a host's ranks leave gaps */
+        all[] = {2 * 3 * RANKS, 1, 0};
+    once("a rank that is alone on its host", &(struct shape){3, alone, SMALL}, 2, two);
+    once("all ranks on one host", &(struct shape){RANKS, one_host, SMALL}, 0, all);
 }
 
 /* With k = n dense serves the state, which adds up everywhere at once. */
