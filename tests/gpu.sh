@@ -3,7 +3,8 @@
 #   --bench        also the sweep, the enqueue overhead, lists, the reducer and sparse allreduces, those of
 #                  PyTorch too where it is installed (build/gpu/out/*.txt, *.json, *.csv)
 #   --figures      those of --bench, and no test
-#   --parts LIST   only these of the tests: c, shared (processes that share the first GPU: one will do),
+#   --parts LIST   only these of the tests: c, alone (those that bound a time or compare a device's free
+#                  memory, one at a time), shared (processes that share the first GPU: one will do),
 #                  launched, sanitizers, rust, python ("launched rust"); what takes longer than a lent
 #                  machine's call is run in two
 #   --sanitizer    also the kernels under compute-sanitizer's four tools; racecheck, by far the slowest,
@@ -34,7 +35,7 @@ set -u
 cd "$(dirname "$0")/.."
 build=build/gpu out=build/gpu/out bench=0 figures=0 sanitizer=0 racecheck=0 scenarios=0 rust='' wheel='' seconds=900 slices=$(nproc)
 jobs=$(($(nproc) < 5 ? 1 : $(nproc) > 50 ? 6 : $(nproc) > 20 ? 4 : $(nproc) / 5))
-only=() sanitize= asked=0 parts='c shared launched sanitizers rust python'
+only=() sanitize= asked=0 parts='c alone shared launched sanitizers rust python'
 while [ $# -gt 0 ]; do
     case $1 in
     --bench) bench=1 ;;
@@ -64,7 +65,7 @@ lacks() {
 [ $sanitizer = 1 ] || lacks sanitizers --sanitizer
 for name in ${parts:-nothing}; do
     case $name in
-    c | shared | launched | sanitizers | rust | python) ;;
+    c | alone | shared | launched | sanitizers | rust | python) ;;
     *) echo "gpu.sh: there is no part \"$name\"" >&2 && exit 2 ;;
     esac
 done
@@ -241,7 +242,8 @@ if [ $scenarios = 1 ]; then
 fi
 
 # What takes minutes, longest first; then everything else.
-slow='abort_nccl_test sparse_test killed_nccl_test no_memory_processes_test'
+slow='abort_nccl_test sparse_test no_memory_processes_test'
+alone='killed_nccl_test windows_gpus_test'
 c_tests() {
     local n i program name
     needs_gpu=1
@@ -280,12 +282,20 @@ c_tests() {
         injection_test) continue ;; # 15 minutes, on host alone
         scenarios_nccl_test) continue ;; # --scenarios
         esac
-        case " $slow " in
+        case " $slow $alone " in
         *" $name "*) ;;
         *) later 240 "$name" "$program" ;;
         esac
     done
     run_queue
+}
+
+# Beside other programs a process that is to answer within a time may not run, and a device's memory is theirs too.
+alone_tests() {
+    local name
+    for name in $alone; do
+        try 240 "$name" "$build/tests/$name"
+    done
 }
 
 # Processes that share the first GPU; by the ranks that TRIB_TEST_ONE_GPU says, they have its memory in common.
@@ -399,6 +409,7 @@ if [ $figures = 0 ]; then
     for name in $parts; do
         case $name in
         c) c_tests ;;
+        alone) alone_tests ;;
         shared) shared_tests ;;
         launched) launched_jobs ;;
         sanitizers) [ $sanitizer = 0 ] || sanitizers ;;
