@@ -570,7 +570,10 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
 
 /** Abort all ranks of the communicator. Returns at once, frees nothing and never waits for a device.
  *  Other processes hear of it over the side channel (without one they abort their own ranks): a few
- *  ms later, and their details say who told them. Every later call on those ranks returns
+ *  ms later, and their details say who told them. NCCL's kernels are interrupted once those processes
+ *  have answered, 100 ms later at most (a process that is stopped does not answer): a kernel of NCCL's
+ *  that ends early sends its peers what happens to lie in its buffers, and theirs end as if all were
+ *  well. Every later call on those ranks returns
  *  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a
  *  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`
  *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any
@@ -622,7 +625,8 @@ enum {
 };
 
 /** `*out` = the state of the communicator. `waits_for`, a string of up to `bytes` bytes (NULL if
- *  `bytes` is 0), tells what the next state waits for: "2 calls that are in flight", or, parked,
+ *  `bytes` is 0), tells what the next state waits for: "2 calls that are in flight", "ranks of other
+ *  processes, which have not stopped yet", or, parked,
  *  "3 live CUDA graphs that captured its calls, for 12.3 s"; "" if nothing is known.
  *
  *  An aborted communicator is reclaimed in the background on nccl; on host when all its ranks are
@@ -758,7 +762,8 @@ TRIB_API trib_status trib_comm_create(trib_comm **out, const trib_id *id, int32_
  *   - An abort, and a deadline that passes, end the communicator as they always do: status, later
  *     calls, waits, lists, sparse states, other processes. But streams that wait inside a collective
  *     go on waiting, and so do threads inside a first call that connects, until you abort
- *     `nccl_comm`. To free them: trib_abort_raise; then ncclGroupStart, ncclCommAbort for each rank
+ *     `nccl_comm`. To free them: trib_abort_raise; wait until trib_abort_state tells of no ranks of
+ *     other processes any more (100 ms at most); then ncclGroupStart, ncclCommAbort for each rank
  *     of this process, wait until trib_abort_state tells of no call in flight any more, ncclGroupEnd.
  *     After trib_abort_raise has returned nothing but these calls uses `nccl_comm`. (While one waits
  *     to connect, calls of other communicators on its device wait, too.)
@@ -1233,7 +1238,10 @@ TRIB_API trib_status trib_symmetric_free(trib_comm *comm, void *data);
 /** Allreduce `n` tensors in place: one kernel packs them into one buffer for each element type, one
  *  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:
  *  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no
- *  snapshot; trib_counters.lists_committed tells which it was. The call reads `tensors` before it
+ *  snapshot; trib_counters.lists_committed tells which it was. (Between processes this takes the side
+ *  channel: without one, of an adopted communicator that its owner aborts first, and in a process that
+ *  does not answer for 100 ms, a list that NCCL serves while another process aborts may be torn. The
+ *  status of the communicator reports that abort.) The call reads `tensors` before it
  *  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a
  *  batch.
  *
@@ -1293,7 +1301,8 @@ TRIB_API trib_status trib_weighted_average(trib_comm *comm, const trib_tensor *t
  * rank: the result is 0 everywhere, residuals are unchanged, trib_sparse_status() returns
  * TRIB_ERR_NON_FINITE and trib_sparse_outcome() points to 0. Of the statistics only `calls` and
  * `calls_non_finite` change. The communicator stays usable. An aborted or failed call leaves the
- * residual unchanged on every rank that has not applied it (trib_sparse_outcome()). The same holds
+ * residual unchanged on every rank that has not applied it (trib_sparse_outcome(); between processes
+ * with the exceptions of trib_allreduce_list). The same holds
  * if a value of the result (a sum, an average, or a partial sum) overflows although all acc are
  * finite: two f16 gradients of 60000 exceed f16. The detail of trib_sparse_status() tells which it
  * was. If gradients are too large, lower the loss scale. If residuals (f32 for 16-bit gradients)

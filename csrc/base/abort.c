@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/line.h"
 #include "csrc/base/meeting.h"
 
@@ -36,6 +37,8 @@ struct trib_abort {
     char detail[TRI_DETAIL_SIZE];
     int32_t lost[TRI_LOST_MAX], n_lost;
     bool relayed;
+    _Atomic uint64_t told_ns; /* when the hook and the observers had been called; 0: not yet */
+    _Atomic uint32_t holders;
     _Atomic uint64_t deferred_ns;
     /* The last release gives `owned` to `give`; NULL: nothing to give. */
     uint32_t *owned;
@@ -162,6 +165,7 @@ static void tell(struct trib_abort *state)
     for (struct tri_abort_observer *observer = state->observers; observer != NULL;
          observer = observer->next)
         observer->raised(observer->context, state->relayed);
+    atomic_store_explicit(&state->told_ns, tri_now_ns(), memory_order_release);
     pthread_mutex_unlock(&state->lock);
 }
 
@@ -250,6 +254,23 @@ bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part)
         tri_abort_keep_flag(part);
     pthread_mutex_unlock(&state->lock);
     return true;
+}
+
+void tri_abort_hold(struct trib_abort *state)
+{
+    atomic_fetch_add_explicit(&state->holders, 1, memory_order_relaxed);
+}
+
+void tri_abort_let_go(struct trib_abort *state)
+{
+    atomic_fetch_sub_explicit(&state->holders, 1, memory_order_release);
+}
+
+bool tri_abort_may_interrupt(const struct trib_abort *state)
+{
+    const uint64_t told_ns = atomic_load_explicit(&state->told_ns, memory_order_acquire);
+    return atomic_load_explicit(&state->holders, memory_order_acquire) == 0 || !stopped(state) ||
+           (told_ns != 0 && tri_now_ns() >= told_ns + TRI_HELD_MS * 1000000u);
 }
 
 void tri_abort_defer(struct trib_abort *state, uint64_t until_ns)

@@ -98,6 +98,16 @@ bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part);
 /* Where the ranks that share this state meet when it has stopped; lives as long as the state. */
 struct tri_meeting *tri_abort_meeting(struct trib_abort *state);
 
+/* Somebody who tells other processes of the end and does not know yet that they have stopped, too. What a
+ * backend interrupts may hand on, to a rank elsewhere, data that is no result, and nothing but that rank's
+ * own flag keeps it from applying it. So a backend interrupts no collective before tri_abort_may_interrupt
+ * says so: when nobody holds, or TRI_HELD_MS after the hook and all observers have been called, for a process
+ * that does not run answers nothing. Counted; any thread; they never wait. */
+enum { TRI_HELD_MS = 100 };
+void tri_abort_hold(struct trib_abort *state);
+void tri_abort_let_go(struct trib_abort *state);
+bool tri_abort_may_interrupt(const struct trib_abort *state); /* has it stopped, or been given up */
+
 /* No deadline of a call ends the communicator before `until_ns` (tri_now_ns); an earlier time than a
  * former one's changes nothing. Any thread. */
 void tri_abort_defer(struct trib_abort *state, uint64_t until_ns);

@@ -18,6 +18,7 @@ struct rank {
     struct tri_peer_address address;
     int32_t process; /* the lowest rank of its process */
     enum tri_remote_state state;
+    bool stopped; /* it has said that its communicator has ended */
     char death[TRI_DETAIL_SIZE / 2];
     uint64_t answered; /* the question that it has answered last */
     uint64_t said_ns;
@@ -38,6 +39,7 @@ struct tri_remote {
     struct tri_lock lock;
     uint64_t question, collective, asked_ns; /* the last question: number, subject, time */
     bool wants_fds;
+    bool raised, holds; /* the state has stopped, and this rank has told; it holds the state */
     struct rank of[];
 };
 
@@ -45,6 +47,49 @@ static void notify(const struct tri_remote *remote)
 {
     if (remote->comm->recorder != NULL)
         remote->wake();
+}
+
+/* ------------------------------------------------------------------------------------------ hold */
+
+/* May a collective of it go on, so that it will say that it has stopped? A process elsewhere may live though its
+ * connection is lost. Locked. */
+static bool is_to_stop(const struct tri_remote *remote, int32_t rank)
+{
+    const struct rank *of = &remote->of[rank];
+    const bool dead = of->state == TRI_REMOTE_DEAD &&
+                      tri_peer_same_unix(&of->address, &remote->of[remote->comm->rank].address);
+    return of->state != TRI_REMOTE_HERE && of->state != TRI_REMOTE_LEFT && !of->stopped && !dead;
+}
+
+/* Locked. */
+static void let_go(struct tri_remote *remote)
+{
+    if (remote->holds)
+        tri_abort_let_go(remote->comm->state);
+    remote->holds = false;
+}
+
+/* After every change of what is known. Locked. */
+static void review_hold(struct tri_remote *remote)
+{
+    bool waits = false;
+    if (!remote->raised)
+        return;
+    for (int32_t rank = 0; rank < remote->comm->size; rank++)
+        waits = waits || is_to_stop(remote, rank);
+    if (!waits)
+        let_go(remote);
+}
+
+/* The ranks of a process share an abort state. */
+static void note_stopped(struct tri_remote *remote, int32_t rank)
+{
+    tri_lock(&remote->lock);
+    for (int32_t other = 0; other < remote->comm->size; other++)
+        if (remote->of[other].process == remote->of[rank].process)
+            remote->of[other].stopped = true;
+    review_hold(remote);
+    tri_unlock(&remote->lock);
 }
 
 /* -------------------------------------------------------------------------------------- messages */
@@ -112,13 +157,14 @@ static void on_progress(struct tri_remote *remote, int32_t rank, const uint8_t *
         return;
     if (message.kind == TRI_REMOTE_QUESTION)
         answer(remote, rank, &message);
+    else if (message.kind == TRI_REMOTE_STOPPED)
+        note_stopped(remote, rank);
     else
         store_answer(remote, rank, &message);
 }
 
 /* Another process says that the communicator has ended. */
-static void on_abort(const struct tri_remote *remote, int32_t rank, const uint8_t *bytes,
-                     size_t length)
+static void on_abort(struct tri_remote *remote, int32_t rank, const uint8_t *bytes, size_t length)
 {
     struct tri_peer_abort abort;
     char text[TRI_DETAIL_SIZE];
@@ -131,6 +177,7 @@ static void on_abort(const struct tri_remote *remote, int32_t rank, const uint8_
                    tri_peer_text(&remote->of[rank].address).text, TRI_DETAIL_SIZE - 160,
                    abort.text);
     (void)tri_abort_raise_relayed(remote->comm->state, abort.status, text, abort.lost, abort.n);
+    note_stopped(remote, rank);
     notify(remote); /* to report it */
 }
 
@@ -196,6 +243,7 @@ static int32_t note_dead(struct tri_remote *remote, int32_t rank, const char *te
         if (n < TRI_LOST_MAX)
             lost[n++] = other;
     }
+    review_hold(remote);
     tri_unlock(&remote->lock);
     return n;
 }
@@ -227,33 +275,44 @@ static void on_left(void *context, int32_t rank)
     struct tri_remote *remote = context;
     tri_lock(&remote->lock);
     remote->of[rank].state = TRI_REMOTE_LEFT;
+    review_hold(remote);
     tri_unlock(&remote->lock);
     notify(remote); /* a call whose end nobody notices may wait for it */
+}
+
+/* Why the communicator has ended. Locked. */
+static void send_abort(struct tri_remote *remote)
+{
+    const struct trib_comm *comm = remote->comm;
+    struct tri_peer_abort abort;
+    uint8_t bytes[TRI_PEER_ABORT_MAX];
+    const char *why = "";
+    abort.status = tri_abort_why(comm->state, &why);
+    abort.n = tri_abort_lost(comm->state, abort.lost, TRI_LOST_MAX);
+    (void)snprintf(abort.text, sizeof abort.text, "%s", why);
+    const size_t length = tri_peer_abort_pack(bytes, &abort);
+    for (int32_t rank = 0; rank < comm->size; rank++)
+        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
+            (void)tri_peers_send(remote->peers, rank, TRI_PEER_ABORT, bytes, length);
 }
 
 /* The communicator has ended: each rank of this process tells each rank elsewhere, because any of
  * them may be about to close. */
 static void on_raised(void *context, bool relayed)
 {
+    static const struct tri_remote_message stopped = {.kind = TRI_REMOTE_STOPPED};
     struct tri_remote *remote = context;
-    const struct trib_comm *comm = remote->comm;
-    struct tri_peer_abort abort;
-    uint8_t bytes[TRI_PEER_ABORT_MAX];
-    const char *why = "";
-    if (relayed)
-        return;
     /* The caller's, which a failure to send must not replace. */
     const struct tri_detail_copy detail = tri_detail_copy();
-    abort.status = tri_abort_why(comm->state, &why);
-    abort.n = tri_abort_lost(comm->state, abort.lost, TRI_LOST_MAX);
-    (void)snprintf(abort.text, sizeof abort.text, "%s", why);
-    const size_t length = tri_peer_abort_pack(bytes, &abort);
     tri_lock(&remote->lock);
-    for (int32_t rank = 0; rank < comm->size; rank++)
-        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
-            (void)tri_peers_send(remote->peers, rank, TRI_PEER_ABORT, bytes, length);
+    if (relayed)
+        send_to_all(remote, &stopped);
+    else
+        send_abort(remote);
+    remote->raised = true;
+    review_hold(remote);
     tri_unlock(&remote->lock);
-    (void)tri_fail(abort.status, "%s", detail.text);
+    (void)tri_fail(TRIB_OK, "%s", detail.text);
 }
 
 /* ------------------------------------------------------------------------------------------ life */
@@ -313,15 +372,24 @@ trib_status tri_remote_connect(struct tri_remote *remote, const struct tri_peer_
                                                                       : TRI_REMOTE_PRESENT;
     }
     TRI_TRY(tri_peers_connect(remote->peers, all, deadline_ns));
+    tri_abort_hold(comm->state);
+    tri_lock(&remote->lock);
+    remote->holds = true;
+    tri_unlock(&remote->lock);
     tri_abort_observe(comm->state, &remote->observer);
     return TRIB_OK;
 }
 
+/* Of a communicator that has ended the hold stays for its time: those that are waited for are not heard any more. */
 void tri_remote_close(struct tri_remote *remote)
 {
     if (remote == NULL)
         return;
     tri_abort_unobserve(remote->comm->state, &remote->observer);
+    tri_lock(&remote->lock);
+    if (!remote->raised)
+        let_go(remote);
+    tri_unlock(&remote->lock);
     tri_peers_close(remote->peers);
     for (int32_t rank = 0; rank < remote->comm->size; rank++) {
         free(remote->of[rank].mail);

@@ -2,6 +2,11 @@
  * (csrc/peers): it hears of their deaths, asks how far their calls have got, and says why the
  * communicator has ended.
  *
+ * Every rank tells those elsewhere that its communicator has ended, also if it was told. Until all their
+ * processes have said so, or have left or died on this host, it holds the abort state (base/abort.h): so long,
+ * within bounds, no backend interrupts a collective, for a rank elsewhere may take what that hands on for a
+ * result.
+ *
  * A death ends the communicator with TRIB_ERR_CLOSED; so does what another process says, with its
  * status. A rank that has closed ends it only once this one waits for a call that the other did not
  * make (watchdog.c). */

@@ -98,7 +98,7 @@ bool tri_remote_unpack(struct tri_remote_message *out, const uint8_t *bytes, siz
 {
     memset(out, 0, sizeof *out);
     if (length != TRI_REMOTE_BYTES || bytes[0] < TRI_REMOTE_QUESTION ||
-        bytes[0] > TRI_REMOTE_FAREWELL)
+        bytes[0] > TRI_REMOTE_STOPPED)
         return false;
     out->kind = (enum tri_remote_kind)bytes[0];
     out->recorded = bytes[1] != 0;

@@ -8,7 +8,7 @@
  * communicator. A job that has such graphs is parked instead: its thread keeps the group open until
  * the last one is gone.
  *
- * Therefore one thread leads: it takes jobs and raises their flags at once, in a group that it
+ * Therefore one thread leads: it takes jobs and raises their flags as soon as they may, in a group that it
  * keeps open. Before it ends the group, it promotes a follower: an idle thread, or a new one. If
  * there is none it goes on leading, and its group stays open until there is. So flags go up
  * whatever else hangs, and whether or not a thread can be started.
@@ -287,7 +287,7 @@ static void excuse_alone(struct taken *taken)
     pthread_mutex_unlock(&lock);
 }
 
-/* Calls in flight return within milliseconds. */
+/* Calls in flight return within milliseconds, once other processes have heard of the abort. */
 static uint32_t finish_jobs(struct taken *taken)
 {
     uint32_t n = 0;

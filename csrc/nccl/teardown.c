@@ -1,8 +1,10 @@
 /* The end of local ranks. Freeing them takes half a second and waits for all other work on the
  * devices, so a background job (background.c) does it.
  *
- * Ranks that closed in good order are destroyed. Aborted ranks get their abort flags raised at
- * once, and are freed when no call is in flight. */
+ * Ranks that closed in good order are destroyed. Aborted ranks get their abort flags raised once the
+ * ranks in other processes have stopped, too (tri_abort_may_interrupt): a kernel of NCCL's that ends early
+ * hands on what lies in its buffers, and a peer that it reaches ends as if all were well. They are freed when
+ * no call is in flight. */
 #include "csrc/nccl/teardown.h"
 
 #include <stddef.h>
@@ -52,6 +54,8 @@ static bool prepare_adopted(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
     const uint32_t in_flight = tri_abort_in_flight(local->state);
+    if (!tri_abort_may_interrupt(local->state)) /* trib_abort_state says so to the owner */
+        return false;
     if (in_flight != 0 && tri_now_ns() < local->warn_at_ns)
         return false;
     if (in_flight != 0)
@@ -76,6 +80,8 @@ static bool prepare_abort(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
     const uint32_t in_flight = tri_abort_in_flight(local->state);
+    if (!tri_abort_may_interrupt(local->state))
+        return false;
     abort_ranks(local);
     if (in_flight != 0 && !local->warned && tri_now_ns() > local->warn_at_ns) {
         local->warned = true;
@@ -94,6 +100,8 @@ static bool prepare_child(struct tri_nccl_job *job)
 {
     struct tri_nccl_local *local = local_of(job);
     const uint32_t in_flight = tri_abort_in_flight(local->state);
+    if (!tri_abort_may_interrupt(local->state))
+        return false;
     abort_ranks(local);
     return in_flight == 0 || tri_now_ns() >= local->warn_at_ns;
 }
@@ -202,8 +210,11 @@ static bool interrupted(void *context, char *text, size_t bytes)
     const enum tri_nccl_stage stage = stage_of(local);
     if (stage == TRI_NCCL_DESTROYING || stage == TRI_NCCL_GONE)
         return true;
-    if (stage != TRI_NCCL_ABORTING || atomic_load(&local->job.prepared_ns) == 0)
+    if (stage != TRI_NCCL_ABORTING || atomic_load(&local->job.prepared_ns) == 0) {
+        if (!tri_abort_may_interrupt(local->state))
+            (void)snprintf(text, bytes, "ranks of other processes, which have not stopped yet");
         return false;
+    }
     if (!tri_nccl_is_unabortable(local))
         return true;
     if (local->key.adopted == 0)

@@ -513,8 +513,41 @@ static void leavers(void)
     check_end();
 }
 
+/* Those that hold the state, and how long at most. */
+static void held(void)
+{
+    struct hook hook;
+    check_begin("a state that is held");
+    create(&hook);
+    CHECK(tri_abort_may_interrupt(hook.state));
+    tri_abort_hold(hook.state);
+    tri_abort_hold(hook.state);
+    (void)tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "held by two");
+    CHECK(hook.calls == 1 && hook.flag == 1); /* what stops this process does not wait */
+    CHECK(!tri_abort_may_interrupt(hook.state));
+    tri_abort_let_go(hook.state);
+    CHECK(!tri_abort_may_interrupt(hook.state));
+    tri_abort_let_go(hook.state);
+    CHECK(tri_abort_may_interrupt(hook.state));
+    tri_abort_detach(hook.state);
+    tri_abort_release(hook.state);
+    create(&hook);
+    tri_abort_hold(hook.state);
+    CHECK(tri_abort_may_interrupt(hook.state)); /* nothing has stopped: it is given up */
+    const double start = check_now_ms();
+    (void)tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "for good");
+    while (!tri_abort_may_interrupt(hook.state) && check_now_ms() < start + 100 * TRI_HELD_MS)
+        check_sleep_ms(1);
+    const double ms = check_now_ms() - start;
+    CHECK_MSG(ms >= TRI_HELD_MS && ms < 100 * TRI_HELD_MS, "%.1f ms", ms);
+    tri_abort_detach(hook.state);
+    tri_abort_release(hook.state);
+    check_end();
+}
+
 int main(void)
 {
+    held();
     one_raise_counts();
     detached();
     many_lost();

@@ -87,7 +87,8 @@ static void forged(void)
 {
     enum { CALL = 48, OPERATION = CALL + 40, PEER = CALL + 32, NAME = CALL + 48 };
     check_begin("messages that nobody sends");
-    CHECK(!accepted(0, 0) && !accepted(0, TRI_REMOTE_FAREWELL + 1));
+    CHECK(!accepted(0, 0) && accepted(0, TRI_REMOTE_STOPPED) &&
+          !accepted(0, TRI_REMOTE_STOPPED + 1));
     CHECK(accepted(OPERATION, TRI_OPERATIONS - 1) && !accepted(OPERATION, TRI_OPERATIONS));
     CHECK(!accepted(OPERATION + 1, 0x80));
     CHECK(accepted(OPERATION + 2, 0) && accepted(OPERATION + 2, TRIB_U64));

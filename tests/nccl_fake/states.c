@@ -14,7 +14,7 @@
 #include "tests/nccl_fake/fixture.h"
 #include "tests/process.h"
 
-enum { PLENTY_MS = 20000, SOON_MS = 500, PARKED_MS = 1000, TEXT = 128 };
+enum { PLENTY_MS = 20000, SOON_MS = 500, PARKED_MS = 1000, TEXT = 128, TRIES = 5 };
 
 /* ------------------------------------------------------------------------------------- fixture */
 
@@ -161,6 +161,32 @@ static void orderly(bool aborted)
         is(&pair, TRIB_COMM_RECLAIMED, "");
         release_pair(&pair);
     }
+    end();
+}
+
+/* NCCL is told to abort once the ranks in other processes have stopped, too. */
+static void held(void)
+{
+    struct pair pair;
+    bool seen = false;
+    check_begin("nccl over a fake: an abort of which other processes have not heard");
+    for (int i = 0; i < TRIES && !seen && open_pair(&pair); i++) {
+        tri_abort_hold(pair.handle);
+        abort_pair(&pair);
+        check_sleep_ms(20); /* the job has run several rounds by then */
+        char text[TEXT];
+        const trib_comm_state found = state_of(&pair, text);
+        seen = !tri_abort_may_interrupt(pair.handle); /* else other programs have the processors */
+        if (seen)
+            CHECK_MSG(found == TRIB_COMM_ABORTING &&
+                          strstr(text, "ranks of other processes") == text,
+                      "the state is %d (\"%s\")", (int)found, text);
+        tri_abort_let_go(pair.handle);
+        becomes(&pair, TRIB_COMM_RECLAIMED, PLENTY_MS);
+        finish_pair(&pair);
+        release_pair(&pair);
+    }
+    CHECK(seen);
     end();
 }
 
@@ -492,6 +518,7 @@ void states(void)
 {
     orderly(false);
     orderly(true);
+    held();
     phases();
     crowds();
     parked_by_graphs();

@@ -2,6 +2,7 @@
  * processes, and in dumps and waits. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,14 @@
 #include "tests/process.h"
 #include "tests/processes/member.h"
 
-enum { SHORT_MS = 200, LONG_MS = 20000, MOST = 8, TRIES = 5 };
+enum {
+    SHORT_MS = 200,
+    LONG_MS = 20000,
+    MOST = 8,
+    TRIES = 5,
+    HOLD_DELAY_MS = 5,
+    LONG_HELD_MS = TRI_HELD_MS / 2
+};
 
 static void raise_abort(const struct member *m, const char *reason)
 {
@@ -109,6 +117,146 @@ static void not_connected(void)
     check_begin("three processes, of which one cannot connect");
     processes_check(3, MEMBER_DEADLINE_MS, one_refuses, NULL);
     check_end();
+}
+
+/* ------------------------------------------------------------------------------------------ holds
+ */
+
+/* This process' word of an abort takes so long. */
+static _Atomic int delay_ms;
+
+trib_status __real_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
+                                  const void *bytes, size_t length);
+trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
+                                  const void *bytes, size_t length);
+
+trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
+                                  const void *bytes, size_t length)
+{
+    const int ms = atomic_load(&delay_ms);
+    if (type == TRI_PEER_ABORT && ms > 0)
+        check_sleep_ms(ms);
+    return __real_tri_peers_send(peers, rank, type, bytes, length);
+}
+
+/* What three processes share. */
+struct holding {
+    enum { ALL_HEAR, ONE_HAS_LEFT, ONE_IS_KILLED, ONE_IS_STOPPED, ONE_DIES } how;
+    double stopped_ms[3], free_ms[3]; /* of each rank: it has stopped; a backend may interrupt */
+    double begun_ms[3];               /* it looked from then on */
+};
+
+struct holder {
+    struct member m;
+    struct tri_abort_observer observer;
+    double *stopped_ms;
+    bool kills; /* rank 2, once rank 0 has aborted */
+};
+
+static void note_stop(void *context, bool relayed)
+{
+    struct holder *self = context;
+    (void)relayed;
+    *self->stopped_ms = check_now_ms();
+}
+
+/* Rank 0 aborts in one thread, and the other one looks when this rank lets go. */
+static void raise_or_look(int thread, int threads, void *argument)
+{
+    const struct holder *self = argument;
+    const struct trib_abort *state = self->m.comm->state;
+    (void)threads;
+    if (thread == 0) {
+        if (self->m.rank == 0)
+            raise_abort(&self->m, "from rank 0");
+        if (self->m.rank == 0 && self->kills)
+            (void)kill(processes_pid(2), SIGKILL);
+        return;
+    }
+    const double end = check_now_ms() + LONG_MS;
+    while ((tri_abort_live(state) || !tri_abort_may_interrupt(state)) && check_now_ms() < end)
+        check_sleep_ms(0);
+}
+
+static void be_absent(struct holder *self, const struct holding *holding)
+{
+    if (holding->how == ONE_IS_KILLED)
+        (void)kill(getpid(), SIGKILL);
+    if (holding->how >= ONE_IS_STOPPED)
+        (void)kill(getpid(), SIGSTOP);
+    member_end(&self->m);
+}
+
+static void hold(int index, int n, void *argument)
+{
+    struct holding *holding = argument;
+    struct holder self = {.stopped_ms = &holding->stopped_ms[index],
+                          .kills = holding->how == ONE_DIES};
+    if (!member_begin(&self.m, index, n, NULL))
+        return;
+    check_works(&self.m);
+    self.observer = (struct tri_abort_observer){.raised = note_stop, .context = &self};
+    processes_meet(0, n);
+    if (index == 2 && holding->how != ALL_HEAR) {
+        be_absent(&self, holding);
+        return;
+    }
+    tri_abort_observe(self.m.comm->state, &self.observer);
+    processes_meet(1, holding->how == ALL_HEAR ? n : 2);
+    check_sleep_ms(SHORT_MS); /* the absent one is absent by then */
+    atomic_store(&delay_ms, index == 0 ? HOLD_DELAY_MS : 0);
+    holding->begun_ms[index] = check_now_ms();
+    check_ranks(2, raise_or_look, &self);
+    holding->free_ms[index] = check_now_ms();
+    tri_abort_unobserve(self.m.comm->state, &self.observer);
+    processes_meet(2, holding->how == ALL_HEAR ? n : 2);
+    if (holding->how == ONE_IS_STOPPED && index == 0)
+        (void)kill(processes_pid(2), SIGKILL);
+    member_end(&self.m);
+}
+
+/* No rank lets go before all that hear have stopped, unless that takes too long. Returns how long the last one
+ * took. */
+static double check_order(const struct holding *holding, int size)
+{
+    double last = 0;
+    for (int i = 0; i < size; i++) {
+        const double begun = holding->begun_ms[i], stopped = holding->stopped_ms[0];
+        const double ms = holding->free_ms[i] - (stopped > begun ? stopped : begun);
+        for (int of = 0; of < size; of++)
+            CHECK_MSG(ms >= LONG_HELD_MS || holding->free_ms[i] >= holding->stopped_ms[of],
+                      "rank %d lets go %.2f ms before rank %d has stopped", i,
+                      holding->stopped_ms[of] - holding->free_ms[i], of);
+        last = ms > last ? ms : last;
+    }
+    return last;
+}
+
+static double hold_once(struct holding *holding)
+{
+    memset(holding->stopped_ms, 0, sizeof holding->stopped_ms);
+    processes_check_killed(holding->how >= ONE_IS_KILLED ? 2 : -1, 3, MEMBER_DEADLINE_MS, hold,
+                           holding);
+    return check_order(holding, holding->how == ALL_HEAR ? 3 : 2);
+}
+
+/* Only a process that does not answer is waited for as long as it may take. */
+static void holds(void)
+{
+    static const char *const names[] = {
+        "all hear of", "one has left before", "one is killed before",
+        "a stopped process does not hear of", "a stopped process dies of"};
+    for (int how = ALL_HEAR; how <= ONE_DIES; how++) {
+        struct holding *holding = children_share(sizeof *holding);
+        holding->how = how;
+        check_begin("an abort that %s", names[how]);
+        double ms = hold_once(holding);
+        for (int i = 1; i < TRIES && how != ONE_IS_STOPPED && ms >= LONG_HELD_MS; i++)
+            ms = hold_once(holding); /* other programs may have the processors */
+        CHECK_MSG((ms >= LONG_HELD_MS) == (how == ONE_IS_STOPPED), "%.1f ms", ms);
+        check_end();
+        children_unshare(holding, sizeof *holding);
+    }
 }
 
 /* ----------------------------------------------------------------------------------------- splits
@@ -466,6 +614,7 @@ int main(void)
     switched_off(7);
     switched_off(2);
     not_connected();
+    holds();
     splits();
     shrinks();
     check_begin("a wait and a dump");
