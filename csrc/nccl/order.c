@@ -12,19 +12,24 @@ enum { DEFAULT_STREAM = -1 }; /* as a number, which the driver gives to none */
 
 cudaError_t tri_nccl_order_create(struct tri_nccl_order *order)
 {
-    const cudaError_t error = cudaEventCreateWithFlags(&order->event, cudaEventDisableTiming);
-    return error != cudaSuccess
-               ? error
-               : cudaEventCreateWithFlags(&order->captured_event, cudaEventDisableTiming);
+    cudaError_t error = cudaEventCreateWithFlags(&order->event, cudaEventDisableTiming);
+    for (int i = 0; i < TRI_NCCL_CAPTURES && error == cudaSuccess; i++)
+        error = cudaEventCreateWithFlags(&order->captured[i].event, cudaEventDisableTiming);
+    return error;
+}
+
+static void destroy(cudaEvent_t *event)
+{
+    if (*event != NULL)
+        (void)cudaEventDestroy(*event);
+    *event = NULL;
 }
 
 void tri_nccl_order_destroy(struct tri_nccl_order *order)
 {
-    if (order->event != NULL)
-        (void)cudaEventDestroy(order->event);
-    if (order->captured_event != NULL)
-        (void)cudaEventDestroy(order->captured_event);
-    order->event = order->captured_event = NULL;
+    destroy(&order->event);
+    for (int i = 0; i < TRI_NCCL_CAPTURES; i++)
+        destroy(&order->captured[i].event);
     order->queued = false;
 }
 
@@ -40,33 +45,56 @@ static uint64_t number_of(cudaStream_t stream)
     return number;
 }
 
+/* The place of this capture; -1: it has none. */
+static int place_of(const struct tri_nccl_order *order, uint64_t capture)
+{
+    int place = TRI_NCCL_CAPTURES - 1;
+    while (place >= 0 && order->captured[place].capture != capture)
+        place--;
+    return place;
+}
+
+static cudaError_t begin_captured(const struct tri_nccl_order *order, cudaStream_t stream)
+{
+    const int place = place_of(order, order->begun.capture);
+    return place < 0 ? cudaSuccess : cudaStreamWaitEvent(stream, order->captured[place].event, 0);
+}
+
 cudaError_t tri_nccl_order_begin(struct tri_nccl_order *order, int32_t device, cudaStream_t stream)
 {
-    const uint64_t capture = tri_nccl_capturing(device, stream);
-    const bool first = capture == 0 ? !order->queued : order->capture != capture;
-    order->begun.capture = capture;
-    order->begun.stream = capture == 0 ? number_of(stream) : 0;
-    if (first || (order->begun.stream != 0 && order->begun.stream == order->stream))
-        return cudaSuccess;
-    return cudaStreamWaitEvent(stream, capture == 0 ? order->event : order->captured_event, 0);
+    order->begun.capture = tri_nccl_capturing(device, stream);
+    order->begun.stream = 0;
+    if (order->begun.capture != 0)
+        return begin_captured(order, stream);
+    order->begun.stream = number_of(stream);
+    const bool same = order->begun.stream != 0 && order->begun.stream == order->stream;
+    return same ? cudaSuccess : tri_nccl_order_wait(order, stream);
+}
+
+/* In the place of the capture, or of the one that has been there longest. */
+static cudaError_t end_captured(struct tri_nccl_order *order, cudaStream_t stream)
+{
+    const int known = place_of(order, order->begun.capture);
+    const int place = known >= 0 ? known : (int)(order->captures % TRI_NCCL_CAPTURES);
+    const cudaError_t error = cudaEventRecord(order->captured[place].event, stream);
+    if (error != cudaSuccess)
+        return error;
+    order->captures += known < 0;
+    order->captured[place].capture = order->begun.capture;
+    return cudaSuccess;
 }
 
 cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, int32_t device, cudaStream_t stream)
 {
-    const uint64_t capture = order->begun.capture;
     (void)device;
-    const cudaError_t error =
-        cudaEventRecord(capture == 0 ? order->event : order->captured_event, stream);
-    if (error != cudaSuccess) {
-        order->lost = order->lost || capture == 0;
+    if (order->begun.capture != 0)
+        return end_captured(order, stream);
+    const cudaError_t error = cudaEventRecord(order->event, stream);
+    order->lost = order->lost || error != cudaSuccess;
+    if (error != cudaSuccess)
         return error;
-    }
-    if (capture == 0) {
-        order->queued = true;
-        order->stream = order->begun.stream;
-    } else {
-        order->capture = capture;
-    }
+    order->queued = true;
+    order->stream = order->begun.stream;
     return cudaSuccess;
 }
 

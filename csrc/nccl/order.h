@@ -7,13 +7,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where the newest call ended: the newest one that runs, and the newest one that a graph captured. */
+/* So many captures may go on at once, of which each keeps its order: of one that is behind by so many others
+ * the next call counts as its first. */
+enum { TRI_NCCL_CAPTURES = 4 };
+
+/* Where the newest call ended: the newest one that runs, and the newest one that each graph captured. */
 struct tri_nccl_order {
-    cudaEvent_t event, captured_event;
-    bool queued;      /* `event` was recorded, */
-    uint64_t stream;  /* on this stream */
-    bool lost;        /* of some call nobody will ever know that it has ended for good */
-    uint64_t capture; /* `captured_event` was recorded in this capture; 0: never */
+    cudaEvent_t event;
+    bool queued;     /* `event` was recorded, */
+    uint64_t stream; /* on this stream */
+    bool lost;       /* of some call nobody will ever know that it has ended for good */
+    struct {
+        cudaEvent_t event;
+        uint64_t capture; /* `event` was recorded in this one; 0: never */
+    } captured[TRI_NCCL_CAPTURES];
+    uint32_t captures; /* that there were, modulo 2^32 */
 
     /* The call that has begun. Streams are told apart by the driver's numbers, which no other stream
      * ever has; 0: unknown, or in capture. */
@@ -22,7 +30,7 @@ struct tri_nccl_order {
     } begun;
 };
 
-/* Make the two events, on the current device, or destroy them. */
+/* Make the events, on the current device, or destroy them. */
 cudaError_t tri_nccl_order_create(struct tri_nccl_order *order);
 void tri_nccl_order_destroy(struct tri_nccl_order *order);
 

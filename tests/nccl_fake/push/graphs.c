@@ -111,6 +111,46 @@ static void order(void)
     push_end();
 }
 
+/* Calls in the captures of four graphs, in turn: in each capture a call waits for the one before, on another
+ * stream. */
+static void in_turn(void)
+{
+    enum { GRAPHS = 4 };
+    struct push_ranks ranks;
+    push_begin("four captures at once");
+    if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
+        trib_stream first[GRAPHS], second[GRAPHS];
+        for (int i = 0; i < GRAPHS; i++) {
+            CHECK_OK(trib_stream_create(&first[i], ranks.devices[0]));
+            CHECK_OK(trib_stream_create(&second[i], ranks.devices[0]));
+            CHECK(cudaStreamBeginCapture(first[i], cudaStreamCaptureModeThreadLocal) ==
+                  cudaSuccess);
+            fake_capture_join(second[i], fake_capturing(first[i]));
+        }
+        for (int i = 0; i < GRAPHS; i++)
+            push_sum_on(&ranks, 0, first[i]);
+        for (int i = 0; i < GRAPHS; i++) {
+            push_sum_on(&ranks, 0, second[i]);
+            CHECK_MSG(fake_after(second[i]) == first[i], "capture %d", i);
+        }
+        for (int i = 0; i < GRAPHS; i++) {
+            push_sum_on(&ranks, 0, first[i]);
+            CHECK_MSG(fake_after(first[i]) == second[i], "capture %d", i);
+        }
+        for (int i = 0; i < GRAPHS; i++) {
+            cudaGraph_t graph = NULL;
+            CHECK(cudaStreamEndCapture(first[i], &graph) == cudaSuccess);
+            (void)cudaGraphDestroy(graph);
+            CHECK_OK(trib_stream_destroy(ranks.devices[0], first[i]));
+            CHECK_OK(trib_stream_destroy(ranks.devices[0], second[i]));
+        }
+        for (int call = 0; call < 3 * GRAPHS; call++) /* as many calls of both */
+            (void)cudaGraphDestroy(capture(&ranks, 1, 1));
+        push_close(&ranks);
+    }
+    push_end();
+}
+
 /* What a graph repeats stays until it is destroyed. */
 static void outlived(void)
 {
@@ -201,6 +241,7 @@ void push_graphs(void)
     replays();
     beside();
     order();
+    in_turn();
     outlived();
     in_part();
 }
