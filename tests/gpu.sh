@@ -307,7 +307,7 @@ shared_tests() {
         later 240 "sparse_one_gpu_test, $n that reach each other" env TRIB_TEST_ONE_GPU=$n $build/tests/sparse_one_gpu_test $n
     done
     for n in 2 4 5 8; do
-        for name in processes_gpus_test symmetric_gpus_test near_gpus_test; do
+        for name in processes_gpus_test symmetric_gpus_test near_gpus_test types_gpus_test; do
             later 240 "$name, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/$name 4
         done
         later 240 "killed_gpus_test, $n on one GPU" env TRIB_TEST_ONE_GPU=$n $build/tests/killed_gpus_test

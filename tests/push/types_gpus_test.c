@@ -1,0 +1,135 @@
+/* Between processes, a rank and a GPU each: allreduces and reduce_scatters of every type by every reduction, by
+ * push in one shot and in two, and by pull; eager, and replayed by a graph. Every bit is right, and nothing
+ * behind the result is written. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/check.h"
+#include "tests/conformance/cuda_must.h"
+#include "tests/conformance/reference.h"
+#include "tests/push/processes.h"
+
+enum { BEHIND = 64, POISON = 0xa5, REPLAYS = 3, TWO_SHOT_BYTES = 1 << 20, LARGE_BYTES = LARGE * 4 };
+
+struct call {
+    struct reference of;
+    bool scatters; /* a reduce_scatter, not an allreduce */
+    bool
+        ours; /* kernels of the library serve it; else NCCL may, which has bits of its own for averages */
+    size_t count; /* of recv */
+    size_t bytes; /* of recv, too */
+    char *send, *recv;
+};
+
+static trib_status make(const struct rank *r, const struct call *call)
+{
+    return (call->scatters ? trib_reduce_scatter : trib_allreduce)(
+        r->comm, call->send, call->recv, call->count, call->of.dtype, call->of.op, r->stream);
+}
+
+static void queue(const struct rank *r, const void *call)
+{
+    CHECK_OK(make(r, call));
+}
+
+static void check_result(const struct rank *r, const struct call *call)
+{
+    char *found = malloc(call->bytes + BEHIND), *wanted = malloc(call->bytes + BEHIND);
+    memset(wanted, POISON, call->bytes + BEHIND);
+    reference_reduced(wanted, &call->of, call->scatters ? (size_t)r->rank * call->count : 0,
+                      call->count);
+    MUST(cudaMemcpy(found, call->recv, call->bytes + BEHIND, cudaMemcpyDeviceToHost));
+    const bool close = !call->ours && call->of.op == TRIB_AVG &&
+                       reference_close(found, wanted, call->of.dtype, call->count, r->size);
+    const bool behind = memcmp(found + call->bytes, wanted + call->bytes, BEHIND) == 0;
+    CHECK_MSG(behind && (close || memcmp(found, wanted, call->bytes) == 0),
+              "rank %d: %s of %zu %s, %s: not the reference's bits", r->rank,
+              call->scatters ? "reduce_scatter" : "allreduce", call->count,
+              trib_dtype_name(call->of.dtype), trib_op_name(call->of.op));
+    free(found);
+    free(wanted);
+}
+
+/* Fill what is sent, and run the call. */
+static void run_call(const struct rank *r, struct call *call)
+{
+    const size_t n = call->scatters ? call->count * (size_t)r->size : call->count;
+    const size_t sent = n * trib_dtype_size(call->of.dtype);
+    char *image = malloc(sent);
+    call->bytes = call->count * trib_dtype_size(call->of.dtype);
+    reference_input(image, &call->of, r->rank, 0, n);
+    MUST(cudaMalloc((void **)&call->send, sent));
+    MUST(cudaMalloc((void **)&call->recv, call->bytes + BEHIND));
+    MUST(cudaMemcpy(call->send, image, sent, cudaMemcpyHostToDevice));
+    MUST(cudaMemset(call->recv, POISON, call->bytes + BEHIND));
+    MUST(cudaDeviceSynchronize());
+    make_calls(r, REPLAYS, queue, call);
+    CHECK_OK(trib_comm_wait(r->comm, r->stream, PLENTY_MS));
+    check_result(r, call);
+    MUST(cudaFree(call->send));
+    MUST(cudaFree(call->recv));
+    free(image);
+}
+
+/* What of a plain buffer pull serves goes through memory of the library, which is counted. */
+static bool has_pull(const struct rank *r)
+{
+    return r->size <= MEASURED && r->shared->nvlink;
+}
+
+static void run_large(const struct rank *r, struct call *call)
+{
+    const uint64_t before = staged_calls(r);
+    call->count = LARGE_BYTES / trib_dtype_size(call->of.dtype);
+    call->scatters = false;
+    call->ours = true;
+    run_call(r, call);
+    CHECK(staged_calls(r) - before == has_pull(r));
+}
+
+static void run_sizes(const struct rank *r, struct call *call)
+{
+    const size_t counts[] = {1, 129, 4099, TWO_SHOT_BYTES / trib_dtype_size(call->of.dtype) + 1};
+    for (int scatters = 0; scatters < 2; scatters++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts && !check_failed(); i++) {
+            call->scatters = scatters != 0;
+            call->count = counts[i];
+            call->ours = i < 3;
+            call->of.seed++;
+            run_call(r, call);
+        }
+    if (has_pull(r) && !check_failed())
+        run_large(r, call);
+}
+
+static void run_types(int index, int n, void *argument)
+{
+    struct rank r;
+    struct call call = {.of = {.size = n, .seed = 1}};
+    if (!open_rank(&r, argument, index, n))
+        return;
+    CHECK(peer_bytes(&r) > 0);
+    for (trib_dtype dtype = TRIB_F16; trib_dtype_size(dtype) > 0; dtype++)
+        for (trib_op op = TRIB_SUM; op <= TRIB_AVG && !check_failed(); op++) {
+            const bool real =
+                dtype == TRIB_F16 || dtype == TRIB_BF16 || dtype == TRIB_F32 || dtype == TRIB_F64;
+            call.of.dtype = dtype;
+            call.of.op = op;
+            if (real || op != TRIB_AVG)
+                run_sizes(&r, &call);
+        }
+    close_rank(&r);
+}
+
+int main(void)
+{
+    const struct machine machine = look_at_machine();
+    if (machine.gpus < 2 || !machine.reach)
+        check_skip("types between processes: there are no 2 GPUs that reach each other");
+    for (int size = machine.fewest; machine.reach && size <= machine.gpus && size <= PROCESSES_MAX;
+         size++)
+        for (int captured = 0; captured < 2; captured++)
+            run_case(&machine, "every type by every reduction", run_types, size, 1, SEES_ALL,
+                     captured != 0);
+    return check_finish("types_gpus_test");
+}
