@@ -1,5 +1,5 @@
-/* Small calls by the push kernels, inside one host: allreduces, reduce_scatters, allgathers and
- * broadcasts. The barrier is an allreduce of one element. */
+/* Small calls by the push kernels, inside one host: allreduces, reduce_scatters, allgathers,
+ * alltoalls and broadcasts. The barrier is an allreduce of one element. */
 #ifndef TRI_NCCL_PUSH_H
 #define TRI_NCCL_PUSH_H
 

@@ -35,7 +35,7 @@ const struct scenario scenarios[] = {
      NULL, 0},
     {7, "rank never joins a sparse allreduce: oktopk", scenario_sparse_missing, "oktopk", HOST,
      COLD, NULL, 0},
-    {7, "rank never registers a window", NULL, NULL, 0, 0, "the library registers none", 0},
+    {7, "rank never registers a window", NULL, NULL, 0, 0, "over the fake: nccl_push_test", 0},
     {8, "owner blocked in the first call", faults_missing_rank_cold, "allreduce", HOST, COLD, NULL,
      0},
     {8, "owner blocked in a full launch queue", scenario_owner, "full queue", HOST, WARM, NULL, 0},
@@ -68,7 +68,7 @@ const struct scenario scenarios[] = {
     /* A selection that has begun ends: on host it takes tens of milliseconds. */
     {25, "abort while sparse kernels run", scenario_sparse_spinning, NULL, 2 * HOST, COLD, NULL, 0},
     {26, "rank never joins a symmetric-window collective", NULL, NULL, 0, 0,
-     "the library registers no window, so NCCL runs no such kernel", 0},
+     "over the fake: nccl_push_test", 0},
     {27, "abort behind an unrelated long job", faults_behind_a_long_job, NULL, HOST, WARM, NULL, 0},
     {27, "abort behind an unrelated long job, the end is parked", faults_parked, NULL, HOST, WARM,
      NULL, 0},
