@@ -246,7 +246,7 @@ HEAD = """\
 #include "csrc/backend.h"
 #include "csrc/nccl/push_inside.h"
 
-/* {fields} */
+/* KiB: {fields} */
 static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 1] = {{
 {table}
 }};

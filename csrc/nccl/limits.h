@@ -11,7 +11,7 @@
 #include "csrc/backend.h"
 #include "csrc/nccl/push_inside.h"
 
-/* one_shot, push, pull_above, pull, staged_above, staged */
+/* KiB: one_shot, push, pull_above, pull, staged_above, staged */
 static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 1] = {
     [TRI_ALLREDUCE][2] = {768, 2048, 1024, 1048576, 1024, 1048576},
     /* estimated: one_shot, push */

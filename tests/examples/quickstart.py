@@ -19,7 +19,9 @@ class Options(ctypes.Structure):  # trib_options
 
 TRIB_F32, TRIB_SUM = 3, 1
 path = os.environ.get("TRIBUTARY_LIBRARY") or ctypes.util.find_library("tributary")
-trib = ctypes.CDLL(path or "libtributary.so")
+if path is None:
+    raise SystemExit("there is no libtributary.so on this system: set TRIBUTARY_LIBRARY to its path")
+trib = ctypes.CDLL(path)
 trib.trib_last_detail.restype = ctypes.c_char_p
 
 
