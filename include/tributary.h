@@ -1239,9 +1239,12 @@ TRIB_API trib_status trib_symmetric_free(trib_comm *comm, void *data);
  *  collective reduces the buffers, one kernel unpacks them. Each rank unpacks all tensors or none:
  *  an aborted or failed call leaves every tensor unchanged to the bit, so a retry needs no
  *  snapshot; trib_counters.lists_committed tells which it was. (Between processes this takes the side
- *  channel: without one, of an adopted communicator that its owner aborts first, and in a process that
- *  does not answer for 100 ms, a list that NCCL serves while another process aborts may be torn. The
- *  status of the communicator reports that abort.) The call reads `tensors` before it
+ *  channel: without one, of an adopted communicator that its owner aborts first or that its rank has
+ *  closed before its streams were done, if NCCL itself fails in a process, and in a process that does
+ *  not answer for 100 ms, a list that NCCL serves while another process ends may be torn. And if lists
+ *  are queued one behind another, a process that has not heard of an abort may write one to which
+ *  another process, whose list before that was not written, gave its old tensors.) The call reads
+ *  `tensors` before it
  *  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a
  *  batch.
  *

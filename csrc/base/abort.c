@@ -151,14 +151,20 @@ static bool stopped(const struct trib_abort *state)
     return phase == STOPPED;
 }
 
-/* Set the flag, and call the hook and the observers, once for the state. */
-static void tell(struct trib_abort *state)
+/* The lock is held. */
+static void raise_flag(const struct trib_abort *state)
 {
-    pthread_mutex_lock(&state->lock);
     if (state->flag != NULL)
         /* Sequentially consistent: a waiter announces itself, reads the flag, and sleeps. The hook
          * wakes announced waiters, and must not look for them before the flag is set. */
         __atomic_store_n(state->flag, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Set the flag, and call the hook and the observers, once for the state. */
+static void tell(struct trib_abort *state)
+{
+    pthread_mutex_lock(&state->lock);
+    raise_flag(state);
     if (state->hook != NULL)
         state->hook(state->context);
     state->told = true;
@@ -224,10 +230,19 @@ void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *ob
         link = &(*link)->next;
     if (*link != NULL) {
         *link = observer->next;
-        if (!state->told && stopped(state))
+        if (!state->told && stopped(state)) {
+            raise_flag(state); /* what the observer tells others is true then */
             observer->raised(observer->context, state->relayed);
+        }
     }
     pthread_mutex_unlock(&state->lock);
+}
+
+void tri_abort_await_told(const struct trib_abort *state)
+{
+    enum { NAP_NS = 1000 };
+    while (atomic_load_explicit(&state->told_ns, memory_order_acquire) == 0)
+        tri_nap_ns(NAP_NS);
 }
 
 static bool has_part(const struct trib_abort *state, const struct trib_abort *part)
@@ -348,7 +363,9 @@ void tri_abort_reclaimed(struct trib_abort *state)
 static bool interrupted(struct trib_abort *state, char *text, size_t bytes)
 {
     const uint32_t n = state->interrupted ? 0 : tri_abort_in_flight(state);
-    if (n != 0)
+    if (!state->interrupted && !tri_abort_may_interrupt(state))
+        (void)snprintf(text, bytes, "ranks of other processes, which have not stopped yet");
+    else if (n != 0)
         (void)snprintf(text, bytes, "%u call%s in flight", (unsigned)n,
                        n == 1 ? " that is" : "s that are");
     else if (!state->interrupted)

@@ -90,6 +90,10 @@ struct tri_abort_observer {
 void tri_abort_observe(struct trib_abort *state, struct tri_abort_observer *observer);
 void tri_abort_unobserve(struct trib_abort *state, struct tri_abort_observer *observer);
 
+/* Of a state that has stopped: wait until its hook and its observers have been called, so that what they stop has
+ * stopped, too, with the ranks that were lost. Not from one of them; a few microseconds. */
+void tri_abort_await_told(const struct trib_abort *state);
+
 /* From now on the end of `part` belongs to the end of `state`, which keeps a reference: tri_abort_state
  * says no more of `state` than of both, and tri_abort_ask asks both. Whoever calls this has them stop
  * together. Idempotent; false: no memory. `part` has no parts of its own. */

@@ -46,6 +46,18 @@ static void go_without(const struct introduction *self, const char *why)
             tri_operations[self->making->operation].name, (int)self->comm->rank, why);
 }
 
+/* An address is never all zeros, but what an abort elsewhere leaves of an allgather may be. */
+static trib_status check_sent(const struct introduction *self)
+{
+    static const struct tri_peer_address nothing;
+    for (int32_t rank = 0; rank < self->comm->size; rank++)
+        if (memcmp(&self->all[rank], &nothing, sizeof nothing) == 0)
+            return tri_fail_call(self->comm, self->making->operation, TRIB_ERR_ABORTED,
+                                 "rank %d has sent no address: it has been aborted meanwhile",
+                                 (int)rank);
+    return TRIB_OK;
+}
+
 /* Can every rank be reached? */
 static bool all_reachable(const struct introduction *self)
 {
@@ -64,14 +76,18 @@ static trib_status connect(const struct introduction *self)
     return status;
 }
 
-/* Could all connect? If not, no rank keeps its channels. */
+/* Could all connect? If not, no rank keeps its channels. Zeros are no word: an allgather that an abort has ended
+ * elsewhere may bring them. */
 static trib_status connect_all(struct introduction *self)
 {
+    enum { COULD = 0x5a, COULD_NOT = 0xa5 };
     const trib_status own = connect(self);
+    const uint32_t word = own == TRIB_OK ? COULD : COULD_NOT;
     bool all = true;
-    TRI_TRY(tri_making_allgather(self->making, &own, sizeof own, self->halves));
-    for (size_t i = 0; i < (size_t)self->comm->size * sizeof own; i++)
-        all = all && self->halves[i] == 0; /* TRIB_OK is 0 */
+    TRI_TRY(tri_making_allgather(self->making, &word, sizeof word, self->halves));
+    for (size_t i = 0; i < (size_t)self->comm->size; i++)
+        all = all && memcmp(self->halves + i * sizeof word, &word, sizeof word) == 0;
+    all = all && own == TRIB_OK;
     if (all) {
         self->comm->remote = self->remote;
         self->remote = NULL;
@@ -91,6 +107,7 @@ static trib_status introduce(struct introduction *self)
     if (self->remote == NULL)
         tri_peer_address_fill(&own, comm->rank, comm->size);
     TRI_TRY(exchange_addresses(self, &own));
+    TRI_TRY(check_sent(self));
     if (all_reachable(self))
         return connect_all(self);
     if (self->remote != NULL)

@@ -18,7 +18,7 @@ struct rank {
     struct tri_peer_address address;
     int32_t process; /* the lowest rank of its process */
     enum tri_remote_state state;
-    bool stopped; /* it has said that its communicator has ended */
+    bool stopped; /* it has said that its communicator has ended, or its process has */
     char death[TRI_DETAIL_SIZE / 2];
     uint64_t answered; /* the question that it has answered last */
     uint64_t said_ns;
@@ -51,14 +51,11 @@ static void notify(const struct tri_remote *remote)
 
 /* ------------------------------------------------------------------------------------------ hold */
 
-/* May a collective of it go on, so that it will say that it has stopped? A process elsewhere may live though its
- * connection is lost. Locked. */
+/* May a collective of it go on? A process may live though its connection is lost. Locked. */
 static bool is_to_stop(const struct tri_remote *remote, int32_t rank)
 {
     const struct rank *of = &remote->of[rank];
-    const bool dead = of->state == TRI_REMOTE_DEAD &&
-                      tri_peer_same_unix(&of->address, &remote->of[remote->comm->rank].address);
-    return of->state != TRI_REMOTE_HERE && of->state != TRI_REMOTE_LEFT && !of->stopped && !dead;
+    return of->state != TRI_REMOTE_HERE && of->state != TRI_REMOTE_LEFT && !of->stopped;
 }
 
 /* Locked. */
@@ -229,7 +226,7 @@ static bool on_fd(void *context, int32_t rank, uint64_t tag, int fd)
 
 /* With the process of a rank all of its ranks are dead. Each is told of by itself, but those that go
  * on should exclude them all from the beginning. */
-static int32_t note_dead(struct tri_remote *remote, int32_t rank, const char *text,
+static int32_t note_dead(struct tri_remote *remote, int32_t rank, const char *text, bool ended,
                          int32_t lost[TRI_LOST_MAX])
 {
     int32_t n = 0;
@@ -239,6 +236,7 @@ static int32_t note_dead(struct tri_remote *remote, int32_t rank, const char *te
         if (of->process != remote->of[rank].process || of->state == TRI_REMOTE_LEFT)
             continue;
         of->state = TRI_REMOTE_DEAD;
+        of->stopped = of->stopped || ended;
         (void)snprintf(of->death, sizeof of->death, "%s", text);
         if (n < TRI_LOST_MAX)
             lost[n++] = other;
@@ -248,11 +246,11 @@ static int32_t note_dead(struct tri_remote *remote, int32_t rank, const char *te
     return n;
 }
 
-static void on_dead(void *context, int32_t rank, const char *text)
+static void on_dead(void *context, int32_t rank, const char *text, bool ended)
 {
     struct tri_remote *remote = context;
     int32_t lost[TRI_LOST_MAX];
-    const int32_t n = note_dead(remote, rank, text, lost);
+    const int32_t n = note_dead(remote, rank, text, ended, lost);
     (void)tri_abort_raise_lost(remote->comm->state, TRIB_ERR_CLOSED, text, lost, n);
     notify(remote); /* to report it */
 }

@@ -3,7 +3,7 @@
  * communicator has ended.
  *
  * Every rank tells those elsewhere that its communicator has ended, also if it was told. Until all their
- * processes have said so, or have left or died on this host, it holds the abort state (base/abort.h): so long,
+ * processes have said so, have left, or have ended as the system says, it holds the abort state (base/abort.h): so long,
  * within bounds, no backend interrupts a collective, for a rank elsewhere may take what that hands on for a
  * result.
  *

@@ -210,11 +210,8 @@ static bool interrupted(void *context, char *text, size_t bytes)
     const enum tri_nccl_stage stage = stage_of(local);
     if (stage == TRI_NCCL_DESTROYING || stage == TRI_NCCL_GONE)
         return true;
-    if (stage != TRI_NCCL_ABORTING || atomic_load(&local->job.prepared_ns) == 0) {
-        if (!tri_abort_may_interrupt(local->state))
-            (void)snprintf(text, bytes, "ranks of other processes, which have not stopped yet");
+    if (stage != TRI_NCCL_ABORTING || atomic_load(&local->job.prepared_ns) == 0)
         return false;
-    }
     if (!tri_nccl_is_unabortable(local))
         return true;
     if (local->key.adopted == 0)

@@ -105,7 +105,8 @@ void tri_peer_left(struct tri_peer *peer)
     }
 }
 
-static void write_cause(char *out, size_t n, const struct tri_peer *peer)
+/* Does the system say so? */
+static bool write_cause(char *out, size_t n, const struct tri_peer *peer)
 {
     const struct tri_peer_text who = tri_peer_text(&peer->address);
     struct tri_death_text death = {.known = false};
@@ -120,17 +121,18 @@ static void write_cause(char *out, size_t n, const struct tri_peer *peer)
         (void)snprintf(out, n, "%s ended, or its host did: its connection ended without a bye%s%s",
                        who.text, peer->lost_by == 0 ? "" : ": ",
                        peer->lost_by == 0 ? "" : tri_error_text(peer->lost_by).text);
+    return peer->exited || death.known;
 }
 
 static void die(struct tri_peer *peer)
 {
     struct tri_peers *peers = peer->peers;
     char text[TRI_DETAIL_SIZE / 2];
-    write_cause(text, sizeof text, peer);
+    const bool ended = write_cause(text, sizeof text, peer);
     end(peer);
     tri_peers_fail(peers, TRIB_ERR_CLOSED, "%s", text);
     if (begin_call(peers, peers->callbacks.dead != NULL)) {
-        peers->callbacks.dead(peers->context, peer->address.rank, text);
+        peers->callbacks.dead(peers->context, peer->address.rank, text, ended);
         end_call(peers);
     }
 }

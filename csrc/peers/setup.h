@@ -20,8 +20,9 @@ enum tri_peer_way {
  * tri_peers_close returns. They must not block, nor call tri_peers_listen, _connect or _close of
  * any communicator; they may send. Each may be NULL. */
 struct tri_peers_callbacks {
-    /* Once for each rank that dies: "rank 3 (process 4711 on a) was killed by signal 9 (SIGKILL)". */
-    void (*dead)(void *context, int32_t rank, const char *text);
+    /* Once for each rank that dies: "rank 3 (process 4711 on a) was killed by signal 9 (SIGKILL)". `ended`: the
+     * system says so of its process; else it is the connection that has been lost. */
+    void (*dead)(void *context, int32_t rank, const char *text, bool ended);
     /* The rank has closed; it will not be called dead. */
     void (*left)(void *context, int32_t rank);
     /* In the order in which the rank sent them. The bytes are valid until it returns. */

@@ -162,8 +162,10 @@ trib_status tri_link_reduce_scatter_inside(struct tri_run *run, const void *send
     count_sent(run, others, bytes, bytes);
     count_received(run, others, bytes, bytes);
     call.transport = run->inside;
-    if (!tri_abort_register(state))
+    if (!tri_abort_register(state)) {
+        tri_abort_await_told(state); /* the whole has stopped by then, and names who is lost */
         return tri_abort_status(state);
+    }
     const trib_status status = ops->collective(&call, 1);
     tri_abort_unregister(state);
     return status;

@@ -513,6 +513,54 @@ static void leavers(void)
     check_end();
 }
 
+/* A state whose observer stops another, and takes its time. */
+struct chain {
+    struct hook first, second;
+    struct tri_abort_observer observer;
+};
+
+static void stop_second(void *context, bool relayed)
+{
+    static const int32_t lost = 5;
+    struct chain *chain = context;
+    (void)relayed;
+    check_sleep_ms(20);
+    (void)tri_abort_raise_lost(chain->second.state, TRIB_ERR_CLOSED, "with the first", &lost, 1);
+}
+
+static void raise_or_follow(int index, int size, void *argument)
+{
+    struct chain *chain = argument;
+    (void)size;
+    if (index == 0) {
+        (void)tri_abort_raise(chain->first.state, TRIB_ERR_CLOSED, "the first");
+        return;
+    }
+    while (tri_abort_live(chain->first.state))
+        continue;
+    tri_abort_await_told(chain->first.state);
+    (void)tri_abort_raise(chain->second.state, TRIB_ERR_ABORTED, "too late");
+    CHECK(tri_abort_lost(chain->second.state, NULL, 0) == 1);
+    CHECK_STATUS(tri_abort_status(chain->second.state), TRIB_ERR_CLOSED);
+}
+
+static void told(void)
+{
+    struct chain chain;
+    check_begin("another thread finds a state stopped");
+    create(&chain.first);
+    create(&chain.second);
+    chain.observer = (struct tri_abort_observer){.raised = stop_second, .context = &chain};
+    tri_abort_observe(chain.first.state, &chain.observer);
+    check_ranks(2, raise_or_follow, &chain);
+    tri_abort_unobserve(chain.first.state, &chain.observer);
+    tri_abort_detach(chain.first.state);
+    tri_abort_detach(chain.second.state);
+    tri_abort_release(chain.first.state);
+    tri_abort_release(chain.second.state);
+    check_end();
+}
+
 /* Those that hold the state, and how long at most. */
 static void held(void)
 {
@@ -548,6 +596,7 @@ static void held(void)
 int main(void)
 {
     held();
+    told();
     one_raise_counts();
     detached();
     many_lost();

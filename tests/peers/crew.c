@@ -34,8 +34,9 @@ static void add(struct member *member, struct crew_event event)
     pthread_mutex_unlock(&member->lock);
 }
 
-static void on_dead(void *context, int32_t rank, const char *text)
+static void on_dead(void *context, int32_t rank, const char *text, bool ended)
 {
+    (void)ended;
     struct crew_event event = {.kind = CREW_DEAD, .rank = rank};
     (void)snprintf(event.text, sizeof event.text, "%s", text);
     add(context, event);

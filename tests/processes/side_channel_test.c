@@ -203,7 +203,8 @@ static void hold(int index, int n, void *argument)
     }
     tri_abort_observe(self.m.comm->state, &self.observer);
     processes_meet(1, holding->how == ALL_HEAR ? n : 2);
-    check_sleep_ms(SHORT_MS); /* the absent one is absent by then */
+    if (holding->how != ONE_IS_KILLED)
+        check_sleep_ms(SHORT_MS); /* the absent one is absent by then */
     atomic_store(&delay_ms, index == 0 ? HOLD_DELAY_MS : 0);
     holding->begun_ms[index] = check_now_ms();
     check_ranks(2, raise_or_look, &self);

@@ -1,5 +1,5 @@
-/* Between processes, a rank and a GPU each: allreduces and reduce_scatters of every type by every reduction, by
- * push in one shot and in two, and by pull; eager, and replayed by a graph. Every bit is right, and nothing
+/* Between processes, a rank and a GPU each: allreduces and reduce_scatters of every type by every reduction, of
+ * sizes of push and of pull; eager, and replayed by a graph. Every bit is right, and nothing
  * behind the result is written. */
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
  * them. */
 #include <stdint.h>
 
+#include "csrc/nccl/order.h"
 #include "tests/nccl_fake/share/cases.h"
 #include "tests/nccl_fake/share/fixture.h"
 
@@ -86,7 +87,7 @@ static void blocks(void)
 
 static void events(void)
 {
-    walk("no events", fake_allow_events, SHARE_TRY, 2 * RANKS);
+    walk("no events", fake_allow_events, SHARE_TRY, (1 + TRI_NCCL_CAPTURES) * RANKS);
 }
 
 /* Whoever has started waits for those that have not, no longer than a trial may take. */
