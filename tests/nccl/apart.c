@@ -1,5 +1,22 @@
 /* One of two ranks on nccl, in a process of its own. */
+#define _POSIX_C_SOURCE 200809L
 #include "tests/nccl/apart.h"
+
+#include <stdlib.h>
+
+const struct apart_path apart_paths[APART_PATHS] = {
+    {"P2P", {{NULL, NULL}}, false},
+    {"shared memory", {{"NCCL_P2P_DISABLE", "1"}}, false},
+    {"sockets",
+     {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_NET", "Socket"}},
+     true},
+};
+
+void apart_take(const struct apart_path *path)
+{
+    for (int i = 0; i < 3 && path->variables[i][0] != NULL; i++)
+        (void)setenv(path->variables[i][0], path->variables[i][1], 1);
+}
 
 bool apart_open(struct apart_rank *rank, struct apart *apart, int index,
                 const trib_options *options)

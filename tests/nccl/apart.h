@@ -23,6 +23,18 @@ struct apart_rank {
     float *data; /* APART_ELEMENTS, zero */
 };
 
+/* The paths that NCCL has inside a host. */
+struct apart_path {
+    const char *name;
+    const char *variables[3][2]; /* of its environment */
+    /* NCCL sees a process end, but not which; and those that share a GPU have it, too. */
+    bool sockets;
+};
+enum { APART_PATHS = 3 };
+extern const struct apart_path apart_paths[APART_PATHS];
+/* Before the process uses NCCL. */
+void apart_take(const struct apart_path *path);
+
 bool apart_open(struct apart_rank *rank, struct apart *apart, int index,
                 const trib_options *options);
 void apart_close(struct apart_rank *rank);

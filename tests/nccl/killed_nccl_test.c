@@ -22,22 +22,9 @@ enum {
     CASE_MS = 120000
 };
 
-/* A path of NCCL, by its environment. */
-static const struct path {
-    const char *name;
-    const char *variables[3][2];
-    bool closes; /* NCCL, too, sees that a process has ended, but does not say which */
-} paths[] = {
-    {"P2P", {{NULL, NULL}}, false},
-    {"shared memory", {{"NCCL_P2P_DISABLE", "1"}}, false},
-    {"sockets",
-     {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_NET", "Socket"}},
-     true},
-};
-
 /* What the processes of one run share. */
 struct run {
-    const struct path *path;
+    const struct apart_path *path;
     uint32_t flags; /* of the communicator */
     struct apart apart;
     pid_t dead;
@@ -51,8 +38,7 @@ static bool open_rank(struct apart_rank *rank, struct run *run, int index)
     trib_options options = TRIB_OPTIONS_INIT;
     options.call_timeout_ms = CALL_MS;
     options.flags = run->flags | TRIB_TIMED;
-    for (int i = 0; i < 3 && run->path->variables[i][0] != NULL; i++)
-        (void)setenv(run->path->variables[i][0], run->path->variables[i][1], 1);
+    apart_take(run->path);
     return apart_open(rank, &run->apart, index, &options);
 }
 
@@ -96,7 +82,7 @@ static void check_noticed(const struct apart_rank *rank, const struct run *run)
     int32_t lost = -1, n = 0;
     trib_comm *alone = NULL;
     const trib_status status = trib_comm_status(rank->comm);
-    if (run->path->closes && status == TRIB_ERR_NCCL) {
+    if (run->path->sockets && status == TRIB_ERR_NCCL) {
         CHECK_DETAIL("rank 0 (device 0 of nccl)");
     } else {
         CHECK_STATUS(status, TRIB_ERR_TIMEOUT);
@@ -142,7 +128,7 @@ static void process(int index, int n, void *argument)
 }
 
 /* How long the survivor took. */
-static double kill_once(const struct path *path, uint32_t flags, int gpus)
+static double kill_once(const struct apart_path *path, uint32_t flags, int gpus)
 {
     struct child_end ends[2];
     struct run *run = children_share(sizeof *run);
@@ -156,7 +142,7 @@ static double kill_once(const struct path *path, uint32_t flags, int gpus)
     return took;
 }
 
-static void kill_often(const struct path *path, uint32_t flags, int kills, int gpus)
+static void kill_often(const struct apart_path *path, uint32_t flags, int kills, int gpus)
 {
     const bool told = (flags & TRIB_NO_SIDE_CHANNEL) == 0;
     const double bound = told ? LATE_MS : CALL_MS + LATE_MS;
@@ -182,13 +168,13 @@ int main(void)
         check_skip("nccl: there is no GPU");
         return check_finish("killed_nccl_test");
     }
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        if (gpus < 2 && !paths[i].closes) {
-            check_skip("nccl: %s needs 2 GPUs: there is 1", paths[i].name);
+    for (size_t i = 0; i < APART_PATHS; i++) {
+        if (gpus < 2 && !apart_paths[i].sockets) {
+            check_skip("nccl: %s needs 2 GPUs: there is 1", apart_paths[i].name);
             continue;
         }
-        kill_often(&paths[i], 0, kills, gpus);
-        kill_often(&paths[i], TRIB_NO_SIDE_CHANNEL, kills < 3 ? kills : 3, gpus);
+        kill_often(&apart_paths[i], 0, kills, gpus);
+        kill_often(&apart_paths[i], TRIB_NO_SIDE_CHANNEL, kills < 3 ? kills : 3, gpus);
     }
     return check_finish("killed_nccl_test");
 }

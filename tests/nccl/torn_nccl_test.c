@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csrc/peers/peers.h"
 #include "tests/nccl/apart.h"
+#include "tests/peers/delay.h"
 
 enum {
     TRIALS = 3,
@@ -18,42 +18,13 @@ enum {
     CASE_MS = 60000
 };
 
-/* A path of NCCL, by its environment. */
-static const struct path {
-    const char *name;
-    const char *variables[3][2];
-    bool apart; /* also for processes that share a GPU */
-} paths[] = {
-    {"P2P", {{NULL, NULL}}, false},
-    {"shared memory", {{"NCCL_P2P_DISABLE", "1"}}, false},
-    {"sockets",
-     {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_NET", "Socket"}},
-     true},
-};
-enum { PATHS = sizeof paths / sizeof *paths };
-
 /* What the processes of one trial share. */
 struct trial {
-    const struct path *path;
+    const struct apart_path *path;
     size_t count;
     struct apart apart;
     _Atomic int connected, raised, done;
 };
-
-/* --------------------------------------------------------------------- in place of the library's */
-
-trib_status __real_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
-                                  const void *bytes, size_t length);
-trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
-                                  const void *bytes, size_t length);
-
-trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
-                                  const void *bytes, size_t length)
-{
-    if (type == TRI_PEER_ABORT)
-        check_sleep_ms(DELAY_MS);
-    return __real_tri_peers_send(peers, rank, type, bytes, length);
-}
 
 /* ------------------------------------------------------------------------------------- one rank */
 
@@ -85,8 +56,8 @@ static bool begin(struct apart_rank *rank, struct trial *trial, int index)
 {
     trib_options options = TRIB_OPTIONS_INIT;
     options.peer_bytes = TRIB_NO_PEERS;
-    for (int i = 0; i < 3 && trial->path->variables[i][0] != NULL; i++)
-        (void)setenv(trial->path->variables[i][0], trial->path->variables[i][1], 1);
+    apart_take(trial->path);
+    delay_aborts(DELAY_MS);
     if (!apart_open(rank, &trial->apart, index, &options))
         return false;
     float *ones = malloc(trial->count * sizeof *ones);
@@ -143,7 +114,7 @@ static void process(int index, int n, void *argument)
 
 /* ----------------------------------------------------------------------------------------- cases */
 
-static void run_case(const struct path *path, size_t count, int gpus)
+static void run_case(const struct apart_path *path, size_t count, int gpus)
 {
     check_begin("an abort over %s, %zu elements", path->name, count);
     for (int i = 0; i < TRIALS && !check_failed(); i++) {
@@ -163,13 +134,13 @@ int main(void)
     const int gpus = share_gpus();
     if (gpus == 0)
         check_skip("nccl: there is no GPU");
-    for (size_t i = 0; gpus != 0 && i < PATHS; i++) {
-        if (gpus < 2 && !paths[i].apart) {
-            check_skip("nccl: %s needs 2 GPUs: there is 1", paths[i].name);
+    for (size_t i = 0; gpus != 0 && i < APART_PATHS; i++) {
+        if (gpus < 2 && !apart_paths[i].sockets) {
+            check_skip("nccl: %s needs 2 GPUs: there is 1", apart_paths[i].name);
             continue;
         }
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-            run_case(&paths[i], counts[c], gpus);
+            run_case(&apart_paths[i], counts[c], gpus);
     }
     return check_finish("torn_nccl_test");
 }

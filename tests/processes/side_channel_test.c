@@ -2,7 +2,6 @@
  * processes, and in dumps and waits. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "csrc/core/communicator.h"
 #include "csrc/core/remote.h"
+#include "tests/peers/delay.h"
 #include "tests/process.h"
 #include "tests/processes/member.h"
 
@@ -122,23 +122,6 @@ static void not_connected(void)
 /* ------------------------------------------------------------------------------------------ holds
  */
 
-/* This process' word of an abort takes so long. */
-static _Atomic int delay_ms;
-
-trib_status __real_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
-                                  const void *bytes, size_t length);
-trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
-                                  const void *bytes, size_t length);
-
-trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
-                                  const void *bytes, size_t length)
-{
-    const int ms = atomic_load(&delay_ms);
-    if (type == TRI_PEER_ABORT && ms > 0)
-        check_sleep_ms(ms);
-    return __real_tri_peers_send(peers, rank, type, bytes, length);
-}
-
 /* What three processes share. */
 struct holding {
     enum { ALL_HEAR, ONE_HAS_LEFT, ONE_IS_KILLED, ONE_IS_STOPPED, ONE_DIES } how;
@@ -205,7 +188,7 @@ static void hold(int index, int n, void *argument)
     processes_meet(1, holding->how == ALL_HEAR ? n : 2);
     if (holding->how != ONE_IS_KILLED)
         check_sleep_ms(SHORT_MS); /* the absent one is absent by then */
-    atomic_store(&delay_ms, index == 0 ? HOLD_DELAY_MS : 0);
+    delay_aborts(index == 0 ? HOLD_DELAY_MS : 0);
     holding->begun_ms[index] = check_now_ms();
     check_ranks(2, raise_or_look, &self);
     holding->free_ms[index] = check_now_ms();
