@@ -19,6 +19,7 @@ _Static_assert(HALF <= TRI_STAGED_BYTES, "one small allgather takes half of an a
 /* The introduction of one rank. */
 struct introduction {
     struct trib_comm *comm;
+    int32_t size; /* its ranks */
     const struct tri_making *making;
     struct tri_peer_address *all; /* [size] */
     unsigned char *halves;        /* [size][HALF] */
@@ -31,7 +32,7 @@ static trib_status exchange_addresses(const struct introduction *self,
     for (size_t half = 0; half < HALVES; half++) {
         TRI_TRY(tri_making_allgather(self->making, (const unsigned char *)own + half * HALF, HALF,
                                      self->halves));
-        for (int32_t rank = 0; rank < self->comm->size; rank++)
+        for (int32_t rank = 0; rank < self->size; rank++)
             memcpy((unsigned char *)&self->all[rank] + half * HALF,
                    self->halves + (size_t)rank * HALF, HALF);
     }
@@ -50,7 +51,7 @@ static void go_without(const struct introduction *self, const char *why)
 static trib_status check_sent(const struct introduction *self)
 {
     static const struct tri_peer_address nothing;
-    for (int32_t rank = 0; rank < self->comm->size; rank++)
+    for (int32_t rank = 0; rank < self->size; rank++)
         if (memcmp(&self->all[rank], &nothing, sizeof nothing) == 0)
             return tri_fail_call(self->comm, self->making->operation, TRIB_ERR_ABORTED,
                                  "rank %d has sent no address: it has been aborted meanwhile",
@@ -62,7 +63,7 @@ static trib_status check_sent(const struct introduction *self)
 static bool all_reachable(const struct introduction *self)
 {
     bool all = true;
-    for (int32_t rank = 0; rank < self->comm->size; rank++)
+    for (int32_t rank = 0; rank < self->size; rank++)
         all = all && (self->all[rank].unix_length > 0 || self->all[rank].tcp_count > 0);
     return all;
 }
@@ -85,7 +86,7 @@ static trib_status connect_all(struct introduction *self)
     const uint32_t word = own == TRIB_OK ? COULD : COULD_NOT;
     bool all = true;
     TRI_TRY(tri_making_allgather(self->making, &word, sizeof word, self->halves));
-    for (size_t i = 0; i < (size_t)self->comm->size; i++)
+    for (size_t i = 0; i < (size_t)self->size; i++)
         all = all && memcmp(self->halves + i * sizeof word, &word, sizeof word) == 0;
     all = all && own == TRIB_OK;
     if (all) {
@@ -117,7 +118,7 @@ static trib_status introduce(struct introduction *self)
 
 static trib_status prepare(struct introduction *self)
 {
-    const size_t size = (size_t)self->comm->size;
+    const size_t size = (size_t)self->size;
     self->all = calloc(size, sizeof *self->all);
     self->halves = calloc(size, HALF);
     if (self->all == NULL || self->halves == NULL)
@@ -128,7 +129,7 @@ static trib_status prepare(struct introduction *self)
 
 trib_status tri_introduce(const struct tri_making *making)
 {
-    struct introduction self = {.comm = making->comm, .making = making};
+    struct introduction self = {.comm = making->comm, .size = making->comm->size, .making = making};
     trib_status status = prepare(&self);
     if (status == TRIB_OK)
         status = introduce(&self);
