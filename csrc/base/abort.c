@@ -56,7 +56,7 @@ struct trib_abort {
     void *context;
     struct tri_abort_observer *observers;
     struct part *parts;
-    bool told;                  /* the observers have been called */
+    bool told;                  /* the hook has been called, and the observers are */
     bool interrupted;           /* no call is in flight, and no stream waits; for ever */
     struct tri_meeting meeting; /* has a lock of its own */
 };
@@ -362,13 +362,15 @@ void tri_abort_reclaimed(struct trib_abort *state)
  * registers from now on does so in vain. */
 static bool interrupted(struct trib_abort *state, char *text, size_t bytes)
 {
-    const uint32_t n = state->interrupted ? 0 : tri_abort_in_flight(state);
-    if (!state->interrupted && !tri_abort_may_interrupt(state))
+    if (state->interrupted)
+        return true;
+    const uint32_t n = tri_abort_in_flight(state);
+    if (!tri_abort_may_interrupt(state))
         (void)snprintf(text, bytes, "ranks of other processes, which have not stopped yet");
     else if (n != 0)
         (void)snprintf(text, bytes, "%u call%s in flight", (unsigned)n,
                        n == 1 ? " that is" : "s that are");
-    else if (!state->interrupted)
+    else
         state->interrupted =
             state->ending == NULL || state->ending->interrupted(state->context, text, bytes);
     return state->interrupted;

@@ -110,7 +110,8 @@ struct tri_meeting *tri_abort_meeting(struct trib_abort *state);
 enum { TRI_HELD_MS = 100 };
 void tri_abort_hold(struct trib_abort *state);
 void tri_abort_let_go(struct trib_abort *state);
-bool tri_abort_may_interrupt(const struct trib_abort *state); /* has it stopped, or been given up */
+/* Also of a live one, which is given up. */
+bool tri_abort_may_interrupt(const struct trib_abort *state);
 
 /* No deadline of a call ends the communicator before `until_ns` (tri_now_ns); an earlier time than a
  * former one's changes nothing. Any thread. */

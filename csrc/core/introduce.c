@@ -81,14 +81,13 @@ static trib_status connect(const struct introduction *self)
  * elsewhere may bring them. */
 static trib_status connect_all(struct introduction *self)
 {
-    enum { COULD = 0x5a, COULD_NOT = 0xa5 };
+    static const uint32_t could = 0x5a, could_not = 0xa5;
     const trib_status own = connect(self);
-    const uint32_t word = own == TRIB_OK ? COULD : COULD_NOT;
+    const uint32_t *word = own == TRIB_OK ? &could : &could_not;
     bool all = true;
-    TRI_TRY(tri_making_allgather(self->making, &word, sizeof word, self->halves));
+    TRI_TRY(tri_making_allgather(self->making, word, sizeof *word, self->halves));
     for (size_t i = 0; i < (size_t)self->size; i++)
-        all = all && memcmp(self->halves + i * sizeof word, &word, sizeof word) == 0;
-    all = all && own == TRIB_OK;
+        all = all && memcmp(self->halves + i * sizeof could, &could, sizeof could) == 0;
     if (all) {
         self->comm->remote = self->remote;
         self->remote = NULL;

@@ -3,9 +3,9 @@
  * communicator has ended.
  *
  * Every rank tells those elsewhere that its communicator has ended, also if it was told. Until all their
- * processes have said so, have left, or have ended as the system says, it holds the abort state (base/abort.h): so long,
- * within bounds, no backend interrupts a collective, for a rank elsewhere may take what that hands on for a
- * result.
+ * processes have said so, have left, or have ended as the system says, it holds the abort state
+ * (base/abort.h): so long, within bounds, no backend interrupts a collective, for a rank elsewhere may
+ * take what that hands on for a result.
  *
  * A death ends the communicator with TRIB_ERR_CLOSED; so does what another process says, with its
  * status. A rank that has closed ends it only once this one waits for a call that the other did not

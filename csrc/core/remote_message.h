@@ -9,8 +9,7 @@ enum tri_remote_kind {
     TRI_REMOTE_QUESTION = 1, /* how far have you got, and what is your call `collective`? */
     TRI_REMOTE_ANSWER = 2,
     TRI_REMOTE_FAREWELL = 3, /* how far the sender has got, which makes no more calls */
-    TRI_REMOTE_STOPPED =
-        4 /* the sender's communicator has ended, because it was told so; nothing else is set */
+    TRI_REMOTE_STOPPED = 4   /* the sender has ended, because it was told so; no more is set */
 };
 
 /* A copy of a record that owns its strings. */

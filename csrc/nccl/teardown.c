@@ -50,12 +50,9 @@ static void abort_ranks(struct tri_nccl_local *local)
 
 /* The caller's communicator stays as it is. A call that waits inside NCCL returns when the caller
  * aborts that; until then the job is parked, and holds up no other. */
-static bool prepare_adopted(struct tri_nccl_job *job)
+static bool prepare_adopted(const struct tri_nccl_local *local)
 {
-    struct tri_nccl_local *local = local_of(job);
     const uint32_t in_flight = tri_abort_in_flight(local->state);
-    if (!tri_abort_may_interrupt(local->state)) /* trib_abort_state says so to the owner */
-        return false;
     if (in_flight != 0 && tri_now_ns() < local->warn_at_ns)
         return false;
     if (in_flight != 0)
@@ -76,12 +73,9 @@ static uint32_t calls_inside(const struct tri_nccl_job *job)
 
 /* A rank that is still opening may publish its handle only now. It stays registered until then, so
  * if no call was in flight before a round, that round has aborted every rank. */
-static bool prepare_abort(struct tri_nccl_job *job)
+static bool prepare_abort(struct tri_nccl_local *local)
 {
-    struct tri_nccl_local *local = local_of(job);
     const uint32_t in_flight = tri_abort_in_flight(local->state);
-    if (!tri_abort_may_interrupt(local->state))
-        return false;
     abort_ranks(local);
     if (in_flight != 0 && !local->warned && tri_now_ns() > local->warn_at_ns) {
         local->warned = true;
@@ -96,14 +90,23 @@ static bool prepare_abort(struct tri_nccl_job *job)
 /* The split that makes these ranks waits inside the parent, which only its owner can end: park, so
  * that aborts of other communicators neither wait for this one nor share its group, and the next
  * communicator is made at once. settle_child aborts a rank that publishes its handle after that. */
-static bool prepare_child(struct tri_nccl_job *job)
+static bool prepare_child(struct tri_nccl_local *local)
 {
-    struct tri_nccl_local *local = local_of(job);
     const uint32_t in_flight = tri_abort_in_flight(local->state);
-    if (!tri_abort_may_interrupt(local->state))
-        return false;
     abort_ranks(local);
     return in_flight == 0 || tri_now_ns() >= local->warn_at_ns;
+}
+
+/* Not before other processes have stopped, too; the owner of an adopted communicator, who aborts it, is told so by
+ * trib_abort_state. */
+static bool prepare(struct tri_nccl_job *job)
+{
+    struct tri_nccl_local *local = local_of(job);
+    if (!tri_abort_may_interrupt(local->state))
+        return false;
+    if (local->key.adopted != 0)
+        return prepare_adopted(local);
+    return local->key.parent_adopted != 0 ? prepare_child(local) : prepare_abort(local);
 }
 
 static uint32_t live_graphs(const struct tri_nccl_job *job)
@@ -183,7 +186,7 @@ void tri_nccl_abort_async(void *context)
         return;
     const bool adopted = local->key.adopted != 0, child = local->key.parent_adopted != 0;
     local->warn_at_ns = tri_deadline_ns(adopted || child ? PATIENCE_MS : WARN_AFTER_MS);
-    local->job.prepare = adopted ? prepare_adopted : child ? prepare_child : prepare_abort;
+    local->job.prepare = prepare;
     if (adopted || child)
         local->job.calls = calls_inside;
     if (!adopted)

@@ -105,7 +105,7 @@ void tri_peer_left(struct tri_peer *peer)
     }
 }
 
-/* Does the system say so? */
+/* Returns true if it is the system that says so. */
 static bool write_cause(char *out, size_t n, const struct tri_peer *peer)
 {
     const struct tri_peer_text who = tri_peer_text(&peer->address);

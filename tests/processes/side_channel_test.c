@@ -136,6 +136,12 @@ struct holder {
     bool kills; /* rank 2, once rank 0 has aborted */
 };
 
+/* How many ranks hear of the abort: the first ones. */
+static int hearers(const struct holding *holding)
+{
+    return holding->how == ALL_HEAR ? 3 : 2;
+}
+
 static void note_stop(void *context, bool relayed)
 {
     struct holder *self = context;
@@ -180,12 +186,12 @@ static void hold(int index, int n, void *argument)
     check_works(&self.m);
     self.observer = (struct tri_abort_observer){.raised = note_stop, .context = &self};
     processes_meet(0, n);
-    if (index == 2 && holding->how != ALL_HEAR) {
+    if (index >= hearers(holding)) {
         be_absent(&self, holding);
         return;
     }
     tri_abort_observe(self.m.comm->state, &self.observer);
-    processes_meet(1, holding->how == ALL_HEAR ? n : 2);
+    processes_meet(1, hearers(holding));
     if (holding->how != ONE_IS_KILLED)
         check_sleep_ms(SHORT_MS); /* the absent one is absent by then */
     delay_aborts(index == 0 ? HOLD_DELAY_MS : 0);
@@ -193,7 +199,7 @@ static void hold(int index, int n, void *argument)
     check_ranks(2, raise_or_look, &self);
     holding->free_ms[index] = check_now_ms();
     tri_abort_unobserve(self.m.comm->state, &self.observer);
-    processes_meet(2, holding->how == ALL_HEAR ? n : 2);
+    processes_meet(2, hearers(holding));
     if (holding->how == ONE_IS_STOPPED && index == 0)
         (void)kill(processes_pid(2), SIGKILL);
     member_end(&self.m);
@@ -201,8 +207,9 @@ static void hold(int index, int n, void *argument)
 
 /* No rank lets go before all that hear have stopped, unless that takes too long. Returns how long the last one
  * took. */
-static double check_order(const struct holding *holding, int size)
+static double check_order(const struct holding *holding)
 {
+    const int size = hearers(holding);
     double last = 0;
     for (int i = 0; i < size; i++) {
         const double begun = holding->begun_ms[i], stopped = holding->stopped_ms[0];
@@ -221,7 +228,7 @@ static double hold_once(struct holding *holding)
     memset(holding->stopped_ms, 0, sizeof holding->stopped_ms);
     processes_check_killed(holding->how >= ONE_IS_KILLED ? 2 : -1, 3, MEMBER_DEADLINE_MS, hold,
                            holding);
-    return check_order(holding, holding->how == ALL_HEAR ? 3 : 2);
+    return check_order(holding);
 }
 
 /* Only a process that does not answer is waited for as long as it may take. */

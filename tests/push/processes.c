@@ -98,6 +98,11 @@ uint64_t staged_calls(const struct rank *r)
     return counters.staged_calls;
 }
 
+bool has_pull(const struct rank *r)
+{
+    return r->size <= MEASURED && r->shared->nvlink && r->shared->sight != SEES_OWN;
+}
+
 static void replay(const struct rank *r, int times,
                    void (*queue)(const struct rank *r, const void *calls), const void *calls)
 {

@@ -70,6 +70,9 @@ size_t slot(const struct rank *r);
 uint64_t peer_bytes(const struct rank *r);
 uint64_t staged_calls(const struct rank *r);
 
+/* Does pull serve large calls of any memory? */
+bool has_pull(const struct rank *r);
+
 /* Make the calls that `queue` queues on the rank's stream. Where a case has them captured, they become a graph,
  * which runs `times` times, and this waits. */
 void make_calls(const struct rank *r, int times,

@@ -108,12 +108,6 @@ static bool run_round(const struct rank *r, uint64_t *state, uint64_t *own)
     return good;
 }
 
-/* Pull serves large calls of any memory. */
-static bool has_pull(const struct rank *r)
-{
-    return r->size <= MEASURED && r->shared->nvlink && r->shared->sight != SEES_OWN;
-}
-
 /* Pull's, or NCCL's, between those of push: their order holds. */
 static void add_large(const struct rank *r, trib_variant variant)
 {

@@ -1,6 +1,6 @@
 /* Between processes, a rank and a GPU each: allreduces and reduce_scatters of every type by every reduction, of
- * sizes of push and of pull; eager, and replayed by a graph. Every bit is right, and nothing
- * behind the result is written. */
+ * sizes of push and of pull; eager, and replayed by a graph. Every bit is right, and nothing behind the result is
+ * written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,22 +14,17 @@ enum { BEHIND = 64, POISON = 0xa5, REPLAYS = 3, TWO_SHOT_BYTES = 1 << 20, LARGE_
 struct call {
     struct reference of;
     bool scatters; /* a reduce_scatter, not an allreduce */
-    bool
-        ours; /* kernels of the library serve it; else NCCL may, which has bits of its own for averages */
-    size_t count; /* of recv */
-    size_t bytes; /* of recv, too */
+    bool ours;     /* kernels of the library serve it, and NCCL's averages are not exact */
+    size_t count;  /* of recv */
+    size_t bytes;  /* of recv, too */
     char *send, *recv;
 };
 
-static trib_status make(const struct rank *r, const struct call *call)
+static void queue(const struct rank *r, const void *argument)
 {
-    return (call->scatters ? trib_reduce_scatter : trib_allreduce)(
-        r->comm, call->send, call->recv, call->count, call->of.dtype, call->of.op, r->stream);
-}
-
-static void queue(const struct rank *r, const void *call)
-{
-    CHECK_OK(make(r, call));
+    const struct call *call = argument;
+    CHECK_OK((call->scatters ? trib_reduce_scatter : trib_allreduce)(
+        r->comm, call->send, call->recv, call->count, call->of.dtype, call->of.op, r->stream));
 }
 
 static void check_result(const struct rank *r, const struct call *call)
@@ -71,12 +66,7 @@ static void run_call(const struct rank *r, struct call *call)
     free(image);
 }
 
-/* What of a plain buffer pull serves goes through memory of the library, which is counted. */
-static bool has_pull(const struct rank *r)
-{
-    return r->size <= MEASURED && r->shared->nvlink;
-}
-
+/* What pull serves of a plain buffer goes through memory of the library, which is counted. */
 static void run_large(const struct rank *r, struct call *call)
 {
     const uint64_t before = staged_calls(r);
