@@ -1241,10 +1241,9 @@ TRIB_API trib_status trib_symmetric_free(trib_comm *comm, void *data);
  *  snapshot; trib_counters.lists_committed tells which it was. (Between processes this takes the side
  *  channel: without one, of an adopted communicator that its owner aborts first or that its rank has
  *  closed before its streams were done, if NCCL itself fails in a process, and in a process that does
- *  not answer for 100 ms, a list that NCCL serves while another process ends may be torn. And if lists
- *  are queued one behind another, a process that has not heard of an abort may write one to which
- *  another process, whose list before that was not written, gave its old tensors.) The call reads
- *  `tensors` before it
+ *  not answer for 100 ms, a list that NCCL serves while another process ends may be torn, and one
+ *  that is queued behind a list which another process has not written may have its old tensors.) The
+ *  call reads `tensors` before it
  *  returns; order, counts and types are the same on all ranks; tensors do not overlap. Not inside a
  *  batch.
  *

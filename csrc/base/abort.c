@@ -10,6 +10,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/line.h"
 #include "csrc/base/meeting.h"
+#include "csrc/base/stopped.h"
 
 enum { LIVE = 0, STOPPING = 1, STOPPED = 2 };
 
@@ -131,9 +132,20 @@ void tri_abort_release(struct trib_abort *state)
     free(state);
 }
 
+/* The lock is held. */
+static void set_flag(const struct trib_abort *state, uint32_t value)
+{
+    if (state->flag != NULL)
+        /* Sequentially consistent: a waiter announces itself, reads the flag, and sleeps. The hook
+         * wakes announced waiters, and must not look for them before the flag is set. */
+        __atomic_store_n(state->flag, value, __ATOMIC_SEQ_CST);
+}
+
 void tri_abort_detach(struct trib_abort *state)
 {
     pthread_mutex_lock(&state->lock);
+    if (state->told) /* a graph may read it for long */
+        set_flag(state, TRI_STOPPED);
     state->flag = NULL;
     state->hook = NULL;
     state->poll = NULL;
@@ -154,10 +166,8 @@ static bool stopped(const struct trib_abort *state)
 /* The lock is held. */
 static void raise_flag(const struct trib_abort *state)
 {
-    if (state->flag != NULL)
-        /* Sequentially consistent: a waiter announces itself, reads the flag, and sleeps. The hook
-         * wakes announced waiters, and must not look for them before the flag is set. */
-        __atomic_store_n(state->flag, 1, __ATOMIC_SEQ_CST);
+    const bool held = atomic_load_explicit(&state->holders, memory_order_acquire) != 0;
+    set_flag(state, held ? TRI_STOPPED_HERE : TRI_STOPPED);
 }
 
 /* Set the flag, and call the hook and the observers, once for the state. */
@@ -286,6 +296,14 @@ bool tri_abort_may_interrupt(const struct trib_abort *state)
     const uint64_t told_ns = atomic_load_explicit(&state->told_ns, memory_order_acquire);
     return atomic_load_explicit(&state->holders, memory_order_acquire) == 0 || !stopped(state) ||
            (told_ns != 0 && tri_now_ns() >= told_ns + TRI_HELD_MS * 1000000u);
+}
+
+void tri_abort_release_streams(struct trib_abort *state)
+{
+    pthread_mutex_lock(&state->lock);
+    if (state->told)
+        set_flag(state, TRI_STOPPED);
+    pthread_mutex_unlock(&state->lock);
 }
 
 void tri_abort_defer(struct trib_abort *state, uint64_t until_ns)

@@ -38,7 +38,7 @@ struct tri_abort_ending {
 };
 
 /* Create a live state with one reference; NULL if memory is short. The device reads `flag` too: it
- * is 0, and becomes 1 when the communicator stops, before the hook runs. It must outlive
+ * is 0, and says that the communicator has stopped (base/stopped.h) before the hook runs. It must outlive
  * tri_abort_detach (but see tri_abort_own_flag). */
 struct trib_abort *tri_abort_create(uint32_t *flag, tri_abort_hook hook, void *context);
 
@@ -112,6 +112,8 @@ void tri_abort_hold(struct trib_abort *state);
 void tri_abort_let_go(struct trib_abort *state);
 /* Also of a live one, which is given up. */
 bool tri_abort_may_interrupt(const struct trib_abort *state);
+/* It may: the flag says so, too. */
+void tri_abort_release_streams(struct trib_abort *state);
 
 /* No deadline of a call ends the communicator before `until_ns` (tri_now_ns); an earlier time than a
  * former one's changes nothing. Any thread. */

@@ -104,6 +104,7 @@ static bool prepare(struct tri_nccl_job *job)
     struct tri_nccl_local *local = local_of(job);
     if (!tri_abort_may_interrupt(local->state))
         return false;
+    tri_abort_release_streams(local->state); /* those that have refused a call */
     if (local->key.adopted != 0)
         return prepare_adopted(local);
     return local->key.parent_adopted != 0 ? prepare_child(local) : prepare_abort(local);

@@ -1,7 +1,7 @@
 // Leaving on an abort: how the blocks of a long kernel ask for the word that the host sets.
 //
-// The word lies in mapped pinned memory. It is 0, and then 1 for as long as its communicator lives:
-// never 0 again. So whoever finds it set may leave with its output half made: decide and commit run
+// The word lies in mapped pinned memory. It is 0, and then not 0 for as long as its communicator lives
+// (base/stopped.h). So whoever finds it set may leave with its output half made: decide and commit run
 // later on the same stream, find it set too, and the call is not applied.
 //
 // A load of the word crosses the bus, and loads of one word cross it one after the other, whatever
@@ -16,6 +16,7 @@
 // clock64() counts cycles of one of them, and is a register.
 #pragma once
 
+#include "csrc/base/stopped.h"
 #include "kernels/cuda/sparse.cuh"
 
 namespace {
@@ -47,6 +48,18 @@ __device__ inline uint32_t load_abort_word(const uint32_t *word)
     uint32_t found;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(found) : "l"(word) : "memory");
     return found;
+}
+
+constexpr unsigned long long kOthersFor = 200000000; // ns: twice what the host waits for them
+constexpr unsigned int kOthersEvery = 2000;          // ns
+
+// By one thread of a kernel that has refused or given up its call: it ends once ranks of other processes have
+// stopped as well, for what is queued behind it is not to reach them before.
+__device__ inline void await_others(const uint32_t *word)
+{
+    const unsigned long long since = global_ns();
+    while (load_abort_word(word) == TRI_STOPPED_HERE && global_ns() - since < kOthersFor)
+        __nanosleep(kOthersEvery);
 }
 
 // By one thread. The loads of the copy are relaxed, past L1, and nothing depends on their order:

@@ -1,6 +1,7 @@
 // commit: may unpack write?
 #include <cstdint>
 
+#include "kernels/cuda/abort.cuh"
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/kernels_cuda.h"
@@ -76,6 +77,8 @@ __global__ void __launch_bounds__(kThreads) commit(const tri_commit job)
     else if (!aborted && (!valid || !applied))
         poke_pinned(&job.counts->refused, refused + 1);
     store_pinned(&job.counts->newest, outcome);
+    if (aborted)
+        await_others(job.abort_flag);
 }
 
 struct Forget {

@@ -1,4 +1,5 @@
 // decide: is this call applied?
+#include "kernels/cuda/abort.cuh"
 #include "kernels/cuda/sparse.cuh"
 #include "kernels/cuda/sparse_cuda.h"
 
@@ -61,6 +62,8 @@ __global__ void __launch_bounds__(kReaders + kWarp)
         *job.velocity ^= flips;
     if (job.overflow != nullptr)
         *job.overflow = 0;
+    if (any_aborted)
+        await_others(job.abort_flag);
 }
 
 } // namespace

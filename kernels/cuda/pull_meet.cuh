@@ -141,8 +141,11 @@ __device__ inline void leave(const PullJob &job, const Twin &twin, int peer, uin
 __device__ inline void await_end(const PullJob &job)
 {
     const unsigned long long since = global_ns();
-    while (load_abort_word(job.abort_flag) == 0) {
-        if (job.patience != 0 && global_ns() - since > job.patience)
+    for (uint32_t found;
+         (found = load_abort_word(job.abort_flag)) == 0 || found == TRI_STOPPED_HERE;) {
+        if (found == TRI_STOPPED_HERE && global_ns() - since > kOthersFor)
+            return;
+        if (found == 0 && job.patience != 0 && global_ns() - since > job.patience)
             asm volatile("st.relaxed.sys.global.u32 [%0], %1;"
                          :
                          : "l"(job.abort_flag), "r"(uint32_t{TRI_PUSH_LATE})

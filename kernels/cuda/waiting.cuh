@@ -63,9 +63,11 @@ __device__ inline bool gives_up(const Job &job, Control *control, Waiting &waiti
                      : "l"(job.abort_flag), "r"(over)
                      : "memory");
     }
-    if (over != 0)
-        end_all(control, over);
-    return over != 0;
+    if (over == 0)
+        return false;
+    end_all(control, over == TRI_STOPPED_HERE ? uint32_t{TRI_PUSH_ABORTED} : over);
+    await_others(job.abort_flag);
+    return true;
 }
 
 // --------------------------------------------------------------------------------- on the host

@@ -1,6 +1,7 @@
 /* The abort state: the first raise counts, no thread registers once it has returned, and the hook
  * runs once. */
 #include "csrc/base/abort.h"
+#include "csrc/base/stopped.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static void on_stop(void *context)
 {
     struct hook *hook = context;
     atomic_fetch_add(&hook->calls, 1);
-    CHECK(__atomic_load_n(&hook->flag, __ATOMIC_ACQUIRE) == 1); /* the flag is set first */
+    CHECK(__atomic_load_n(&hook->flag, __ATOMIC_ACQUIRE) != 0); /* the flag is set first */
     CHECK(!tri_abort_live(hook->state));
     CHECK(!tri_abort_register(hook->state));
 }
@@ -571,24 +572,30 @@ static void held(void)
     tri_abort_hold(hook.state);
     tri_abort_hold(hook.state);
     (void)tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "held by two");
-    CHECK(hook.calls == 1 && hook.flag == 1); /* what stops this process does not wait */
+    CHECK(hook.calls == 1 && hook.flag == TRI_STOPPED_HERE); /* what stops this process does not wait */
     CHECK(!tri_abort_may_interrupt(hook.state));
     tri_abort_let_go(hook.state);
     CHECK(!tri_abort_may_interrupt(hook.state));
     tri_abort_let_go(hook.state);
-    CHECK(tri_abort_may_interrupt(hook.state));
+    CHECK(tri_abort_may_interrupt(hook.state) && hook.flag == TRI_STOPPED_HERE);
+    tri_abort_release_streams(hook.state);
+    CHECK(hook.flag == TRI_STOPPED);
     tri_abort_detach(hook.state);
     tri_abort_release(hook.state);
     create(&hook);
     tri_abort_hold(hook.state);
     CHECK(tri_abort_may_interrupt(hook.state)); /* nothing has stopped: it is given up */
     const double start = check_now_ms();
+    tri_abort_release_streams(hook.state); /* in vain: it is live */
+    CHECK(hook.flag == 0);
     (void)tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "for good");
     while (!tri_abort_may_interrupt(hook.state) && check_now_ms() < start + 100 * TRI_HELD_MS)
         check_sleep_ms(1);
     const double ms = check_now_ms() - start;
     CHECK_MSG(ms >= TRI_HELD_MS && ms < 100 * TRI_HELD_MS, "%.1f ms", ms);
+    CHECK(hook.flag == TRI_STOPPED_HERE);
     tri_abort_detach(hook.state);
+    CHECK(hook.flag == TRI_STOPPED);
     tri_abort_release(hook.state);
     check_end();
 }
