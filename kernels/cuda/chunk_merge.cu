@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(kThreads)
     chunk_merge(const ChunkJob<Capacity> job, const Divisor<T> divisor)
 {
     __shared__ alignas(16) T sum[kTile<T>];
+    wait_for_previous();
     let_next_start();
     const uint64_t done = static_cast<uint64_t>(blockIdx.x) * kTile<T>;
     const Part part = part_of<T>(done, job.count, job.chunk);
@@ -144,8 +145,8 @@ trib_status launch_chunks(const ChunkJob<TRI_MAX_LISTS> &all, double divisor, tr
         job.ranks[r] = all.ranks[r];
     Divisor<T> by = divisor_of<T>(divisor);
     void *arguments[] = {&job, &by};
-    return launch_kernel<chunk_merge<T, Out, Capacity>>(tiles_of<T>(all.count), kThreads, arguments,
-                                                        stream);
+    return launch_next_kernel<chunk_merge<T, Out, Capacity>>(tiles_of<T>(all.count), kThreads,
+                                                             arguments, stream);
 }
 
 template <typename T, typename Out>
