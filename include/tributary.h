@@ -108,8 +108,9 @@
  *  For f64 and integers it is half of that, and for an allgather, an alltoall (to each rank) or a broadcast
  *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 32
  *  MiB where larger calls are served (see below); an allreduce takes eight times its bytes of it. With
- *  more than the default 2 GPUs go up to 2 MiB, and allreduces of 3 up to 8 and of 4 up to 4; with less there may
- *  be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
+ *  more than the default, allreduces with 2 and 3 GPUs go up to 8 MiB, with 4 up to 4, reduce_scatters with 2 GPUs
+ *  up to 4 MiB to each rank, and their allgathers, alltoalls (to each rank) and broadcasts up to 1 MiB; with less
+ *  there may be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
  *  scaled calls, several in one batch, sends and receives, and communicators that were adopted, or
  *  split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
  *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is

@@ -13,12 +13,11 @@
 
 /* KiB: one_shot, push, pull_above, pull, staged_above, staged */
 static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 1] = {
-    [TRI_ALLREDUCE][2] = {768, 2048, 1024, 1048576, 1024, 1048576},
+    [TRI_ALLREDUCE][2] = {768, 8192, 1024, 1048576, 1024, 1048576},
     /* estimated: one_shot, push */
     [TRI_ALLREDUCE][3] = {384, 8192, 512, 262144, 1024, 16384},
     [TRI_ALLREDUCE][4] = {256, 4096, 512, 65536, 1024, 8192},
-    /* estimated: push */
-    [TRI_REDUCE_SCATTER][2] = {0, 4096, 0, 262144, 0, 0},
+    [TRI_REDUCE_SCATTER][2] = {0, 8192, 0, 262144, 0, 0},
     /* estimated: push */
     [TRI_REDUCE_SCATTER][3] = {0, 1536, 0, 4096, 0, 0},
     [TRI_REDUCE_SCATTER][4] = {0, 2048, 0, 262144, 0, 0},
@@ -26,7 +25,6 @@ static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 
     /* estimated: push */
     [TRI_ALLGATHER][3] = {0, 768, 0, 262144, 0, 0},
     [TRI_ALLGATHER][4] = {0, 1024, 0, 262144, 0, 0},
-    /* estimated: push */
     [TRI_ALLTOALL][2] = {0, 2048, 0, 262144, 0, 0},
     /* estimated: push */
     [TRI_ALLTOALL][3] = {0, 768, 0, 16384, 0, 0},

@@ -572,7 +572,8 @@ static void held(void)
     tri_abort_hold(hook.state);
     tri_abort_hold(hook.state);
     (void)tri_abort_raise(hook.state, TRIB_ERR_ABORTED, "held by two");
-    CHECK(hook.calls == 1 && hook.flag == TRI_STOPPED_HERE); /* what stops this process does not wait */
+    /* What stops this process does not wait. */
+    CHECK(hook.calls == 1 && hook.flag == TRI_STOPPED_HERE);
     CHECK(!tri_abort_may_interrupt(hook.state));
     tri_abort_let_go(hook.state);
     CHECK(!tri_abort_may_interrupt(hook.state));

@@ -236,7 +236,8 @@ static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dty
     check_larger(&c);
 }
 
-static void limits(int size, uint64_t peer_bytes, size_t limit)
+/* Of a rank's chunks: `limit` bytes of reduce_scatters, `copies` of the others. */
+static void limits(int size, uint64_t peer_bytes, size_t limit, size_t copies)
 {
     static const trib_dtype dtypes[] = {TRIB_I32, TRIB_F16, TRIB_F64};
     struct push_ranks ranks;
@@ -246,7 +247,7 @@ static void limits(int size, uint64_t peer_bytes, size_t limit)
     if (push_open(&ranks, size, (size_t)size * 2 * (limit + 64), &options)) {
         for (int kind = 0; kind < KINDS; kind++)
             for (size_t i = 0; i < 3; i++)
-                check_limit(&ranks, (enum kind)kind, dtypes[i], limit);
+                check_limit(&ranks, (enum kind)kind, dtypes[i], kind == SCATTER ? limit : copies);
         push_close(&ranks);
     }
     push_end();
@@ -408,11 +409,11 @@ void push_kinds(void)
     for (int size = 2; size <= 8; size += 3)
         results(size);
     barrier();
-    limits(2, 0, (size_t)1024 * KIB);
-    limits(2, (uint64_t)57344 * KIB, (size_t)2048 * KIB);
-    limits(4, 0, (size_t)512 * KIB);
-    limits(3, (uint64_t)57344 * KIB, (size_t)512 * KIB);
-    limits(8, 0, (size_t)256 * KIB);
+    limits(2, 0, (size_t)1024 * KIB, (size_t)1024 * KIB);
+    limits(2, (uint64_t)65536 * KIB, (size_t)4096 * KIB, (size_t)2048 * KIB);
+    limits(4, 0, (size_t)512 * KIB, (size_t)512 * KIB);
+    limits(3, (uint64_t)57344 * KIB, (size_t)512 * KIB, (size_t)512 * KIB);
+    limits(8, 0, (size_t)256 * KIB, (size_t)256 * KIB);
     pulled((size_t)129 * KIB + 3);
     pulled((size_t)512 * KIB + 1);
     limits_of_pull();
