@@ -16,7 +16,7 @@
 #include "csrc/base/types.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/operation.h"
-#include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "csrc/core/standing.h"
 
 enum { FORMAT = 1, PATH_SIZE = 1024, NAME_SIZE = 256, UNASKED = 16 };

@@ -12,6 +12,7 @@
 #include "csrc/core/match.h"
 #include "csrc/core/new_id_message.h"
 #include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 
 enum { NAP_NS = 500000 };
 

@@ -2,11 +2,6 @@
  * (csrc/peers): it hears of their deaths, asks how far their calls have got, and says why the
  * communicator has ended.
  *
- * Every rank tells those elsewhere that its communicator has ended, also if it was told. Until all their
- * processes have said so, have left, or have ended as the system says, it holds the abort state
- * (base/abort.h): so long, within bounds, no backend interrupts a collective, for a rank elsewhere may
- * take what that hands on for a result.
- *
  * A death ends the communicator with TRIB_ERR_CLOSED; so does what another process says, with its
  * status. A rank that has closed ends it only once this one waits for a call that the other did not
  * make (watchdog.c). */
@@ -17,9 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "csrc/core/remote_message.h"
 #include "csrc/peers/address.h"
-#include "csrc/peers/peers.h"
 
 struct trib_comm;
 struct tri_remote;
@@ -34,52 +27,6 @@ trib_status tri_remote_connect(struct tri_remote *remote, const struct tri_peer_
                                uint64_t deadline_ns);
 /* This rank makes no more calls: say so, and free. NULL allowed. */
 void tri_remote_close(struct tri_remote *remote);
-
-/* ------------------------------------------------------------------------------------ questions */
-
-/* Ask all ranks how far they have got, and for their call `collective` (struct tri_recorded). Any
- * thread; never waits. */
-void tri_remote_ask(struct tri_remote *remote, uint64_t collective);
-/* When they were last asked, if that was about `collective`; else 0. */
-uint64_t tri_remote_asked_ns(struct tri_remote *remote, uint64_t collective);
-/* Has every rank that can answer the last question done so, or taken too long? */
-bool tri_remote_answered(struct tri_remote *remote);
-
-/* ------------------------------------------------------------------------------------ knowledge */
-
-enum tri_remote_state {
-    TRI_REMOTE_HERE, /* a rank of this process */
-    TRI_REMOTE_PRESENT,
-    TRI_REMOTE_LEFT, /* it has closed */
-    TRI_REMOTE_DEAD
-};
-
-/* What is known of one rank. */
-struct tri_remote_rank {
-    enum tri_remote_state state;
-    struct tri_peer_text who; /* "rank 3 (process 4711 on a)" */
-    char host[TRI_PEER_HOST];
-    int32_t process;
-    enum tri_peer_way way;
-    char death[TRI_DETAIL_SIZE / 2]; /* "rank 3 (process 4711 on a) was killed by ..." */
-    bool answered;                   /* the last question, or said farewell */
-    uint64_t said_ns;                /* when it sent `said`; 0: never */
-    struct tri_remote_message said;
-};
-/* Any thread. */
-void tri_remote_look(struct tri_remote *remote, int32_t rank, struct tri_remote_rank *out);
-
-bool tri_remote_is_dead(struct tri_remote *remote, int32_t rank);
-
-/* Will the call `collective` wait in vain for `rank`, as far as is known: is it dead, has it left
- * before, or has it answered that it has not made it? */
-bool tri_remote_lacks(struct tri_remote *remote, int32_t rank, uint64_t collective);
-/* Has it been asked about that call, and not answered? */
-bool tri_remote_is_silent(struct tri_remote *remote, int32_t rank, uint64_t collective);
-/* The ranks that have left and have not made it, ascending: the first `capacity` to `out`. Returns
- * how many they are. */
-int32_t tri_remote_left_before(struct tri_remote *remote, uint64_t collective, int32_t *out,
-                               int32_t capacity);
 
 /* ----------------------------------------------------------------------------------------- mail */
 

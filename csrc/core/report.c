@@ -10,7 +10,7 @@
 #include "csrc/base/text.h"
 #include "csrc/base/types.h"
 #include "csrc/core/operation.h"
-#include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "csrc/core/standing.h"
 
 /* "call 17, trib_allreduce of 1024 f32, sum"; "call 18, trib_barrier" */

@@ -15,6 +15,7 @@
 #include "csrc/core/new_id.h"
 #include "csrc/core/operation.h"
 #include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 
 static trib_status check_excluded(const struct trib_comm *comm, const int32_t *excluded, int32_t n)
 {

@@ -6,6 +6,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/descriptor.h"
 #include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "csrc/core/wait.h"
 
 _Static_assert(sizeof(struct tri_vote) <= TRI_STAGED_BYTES, "one small allgather takes it");

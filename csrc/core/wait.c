@@ -8,7 +8,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/core/issue.h"
 #include "csrc/core/operation.h"
-#include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "csrc/core/report.h"
 #include "csrc/core/standing.h"
 #include "csrc/core/validate.h"

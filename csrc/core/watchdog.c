@@ -13,7 +13,7 @@
 #include "csrc/base/log.h"
 #include "csrc/base/watch.h"
 #include "csrc/core/dump.h"
-#include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "csrc/core/report.h"
 
 enum {

@@ -11,6 +11,7 @@
 #include "csrc/core/match.h"
 #include "csrc/core/new_id_message.h"
 #include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "tests/check.h"
 
 enum { RANKS = 3, MAILS = 8, SENT = 512, SHORT_MS = 300, LONG_MS = 20000 };

@@ -11,7 +11,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/core/inside.h"
 #include "csrc/core/operation.h"
-#include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "tests/processes/member.h"
 
 enum {

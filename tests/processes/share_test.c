@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "csrc/core/communicator.h"
-#include "csrc/core/remote.h"
+#include "csrc/core/remote_ask.h"
 #include "tests/process.h"
 #include "tests/processes/member.h"
 #include "tests/processes/share.h"
