@@ -115,7 +115,8 @@
  *  split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
  *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is
  *  made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all, and
- *  the log (TRIB_LOG_INFO) says why. Aborts end these kernels within some 20 us.
+ *  the log (TRIB_LOG_INFO) says why. In one process an abort ends these kernels within some 20 us, between processes
+ *  once the others have stopped as well, which takes 200 ms at most.
  *
  *  Processes hand each other that memory over the side channel (see below), so NCCL serves those that have
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees

@@ -437,9 +437,9 @@ if [ $bench = 1 ]; then
     figure 60 sweep_all $build/benches/trib_sweep --backend nccl --collective all --begin 64K \
         --end 64M --factor 32 --json "$out/sweep_all.json"
     figure 60 sweep_small $build/benches/trib_sweep --backend nccl --eager --graph --begin 1K \
-        --end 1M --json "$out/sweep_small.json"
+        --end 1M --variant default,windows --json "$out/sweep_small.json"
     figure 60 sweep_others $build/benches/trib_sweep --backend nccl --eager --begin 4K --end 4K \
-        --collective allgather,reduce_scatter,broadcast,barrier --json "$out/sweep_others.json"
+        --collective allgather,reduce_scatter,broadcast,barrier --variant default,windows --json "$out/sweep_others.json"
     figure 90 overhead $build/benches/trib_overhead nccl
     [ "$gpus" -lt 2 ] || figure 90 push $build/benches/trib_push
     [ "$gpus" -lt 2 ] || figure 180 pull $build/benches/trib_pull 20 64

@@ -1,5 +1,6 @@
 /* Symmetric memory that the true NCCL knows as windows, in one process and with one process for each GPU: f32
- * sums by that variant, apart and in place, eager and replayed, from anywhere in the memory. */
+ * sums by that variant, apart and in place, eager and replayed, from anywhere in the memory; reduce_scatters and
+ * allgathers. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "tests/push/processes.h"
 #include "tests/team.h"
 
-enum { FLOATS = LARGE + MOST, POISON = 0xa5, LEFT = 1 << 30 };
+enum { FLOATS = LARGE + MOST, POISON = 0xa5, LEFT = 1 << 30, BLOCKS = 3 /* sizes of blocks */ };
 
 /* One rank, in whichever process. */
 struct member {
@@ -150,6 +151,32 @@ static bool sums(const struct member *m, size_t at, size_t count, bool replayed)
     return good;
 }
 
+/* A reduce_scatter, and an allgather that brings its blocks together behind them. All of recv is looked at. */
+static bool blocks(const struct member *m, size_t count)
+{
+    const size_t bytes = FLOATS * sizeof(float), all = count * (size_t)m->size;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    float untouched;
+    options.variant = TRIB_VARIANT_WINDOW;
+    MUST(cudaMemsetAsync(m->recv, POISON, bytes, m->stream));
+    CHECK_OK(trib_reduce_scatter_with(m->comm, m->send, m->recv, count, TRIB_F32, TRIB_SUM,
+                                      &options, m->stream));
+    CHECK_OK(
+        trib_allgather_with(m->comm, m->recv, m->recv + all, count, TRIB_F32, &options, m->stream));
+    MUST(cudaMemcpyAsync(m->host, m->recv, bytes, cudaMemcpyDeviceToHost, m->stream));
+    bool good = CHECK_OK(trib_comm_wait(m->comm, m->stream, PLENTY_MS));
+    memset(&untouched, POISON, sizeof untouched);
+    for (size_t i = 0; i < FLOATS && good; i++) {
+        const size_t own = (size_t)m->rank * count + i;
+        const float right = i < count                 ? sum_of_parts(m->size, own)
+                            : i < all || i >= 2 * all ? untouched
+                                                      : sum_of_parts(m->size, i - all);
+        good = CHECK_MSG(m->host[i] == right, "rank %d: blocks of %zu: element %zu is %g, not %g",
+                         m->rank, count, i, (double)m->host[i], (double)right);
+    }
+    return good;
+}
+
 /* For people. */
 static void print_times(const struct member *m, const char *where)
 {
@@ -171,6 +198,8 @@ static void run(struct member *m, const char *where)
     bool good = allocate(m);
     for (size_t i = 0; i < sizeof counts / sizeof *counts && good; i++)
         good = sums(m, i == 0 ? 0 : 16 * i, counts[i], false) && sums(m, i, counts[i], true);
+    for (size_t i = 0; i < BLOCKS && good; i++)
+        good = blocks(m, counts[i]);
     if (good)
         print_times(m, where);
     if (good) /* recv is left to the communicator */

@@ -2,7 +2,7 @@
  * host, long rows of calls, graphs, and what ends a call that waits in vain.
  *   push_gpus_test [RANDOM [SMALL]]
  * RANDOM calls of random sizes, late by chance, 100,000 unless it is given; then SMALL allreduces back to back,
- * 1,000,000 unless it is given */
+ * 10,000,000 unless it is given */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,8 @@
 #include "tests/push/soak.h"
 
 /* ---- every type and reduction */
+
+enum { LATE_MS = 3000 }; /* GPUS_PATIENCE_MS is longer */
 
 struct buffers {
     unsigned char *parts[TRI_PUSH_RANKS], *found[TRI_PUSH_RANKS], *expected; /* on the host */
@@ -279,7 +281,7 @@ static void no_peer(struct gpus *gpus)
 static void late_peer(struct gpus *gpus)
 {
     float *data[TRI_PUSH_RANKS], one = 1, sum = 0;
-    check_begin("push on %d GPUs: a rank is late by a second", gpus->size);
+    check_begin("push on %d GPUs: a rank is late by %d ms", gpus->size, (int)LATE_MS);
     for (int r = 0; r < gpus->size; r++) {
         data[r] = gpus_alloc(r, sizeof one);
         MUST(cudaMemcpyAsync(data[r], &one, sizeof one, cudaMemcpyHostToDevice, gpus->streams[r]));
@@ -287,7 +289,7 @@ static void late_peer(struct gpus *gpus)
     for (int r = 0; r < gpus->size; r++) {
         MUST(cudaSetDevice(r));
         if (r == gpus->size - 1)
-            check_sleep_ms(1000);
+            check_sleep_ms(LATE_MS);
         gpus_push_one(gpus, r, data[r], data[r],
                       (struct gpus_call){.count = 1, .dtype = TRIB_F32, .op = TRIB_SUM},
                       gpus->streams[r]);
@@ -304,7 +306,7 @@ static void late_peer(struct gpus *gpus)
 int main(int n, char **arguments)
 {
     const int random = n > 1 ? atoi(arguments[1]) : 100000;
-    const int small = n > 2 ? atoi(arguments[2]) : 1000000;
+    const int small = n > 2 ? atoi(arguments[2]) : 10000000;
     const char *why;
     struct gpus gpus;
     if (!gpus_open(&gpus, 1, &why)) {

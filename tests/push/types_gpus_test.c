@@ -1,6 +1,6 @@
 /* Between processes, a rank and a GPU each: allreduces and reduce_scatters of every type by every reduction, of
- * sizes of push and of pull; eager, and replayed by a graph. Every bit is right, and nothing behind the result is
- * written. */
+ * sizes of push and of pull, and of every type by the name of each variant; eager, and replayed by a graph. Every
+ * bit is right, and nothing behind the result is written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +10,11 @@
 #include "tests/push/processes.h"
 
 enum { BEHIND = 64, POISON = 0xa5, REPLAYS = 3, TWO_SHOT_BYTES = 1 << 20, LARGE_BYTES = LARGE * 4 };
+enum { SIZES = 4, SMALL = 3 }; /* of calls; of push */
 
 struct call {
     struct reference of;
+    trib_variant variant;
     bool scatters; /* a reduce_scatter, not an allreduce */
     bool ours;     /* kernels of the library serve it, and NCCL's averages are not exact */
     size_t count;  /* of recv */
@@ -23,8 +25,11 @@ struct call {
 static void queue(const struct rank *r, const void *argument)
 {
     const struct call *call = argument;
-    CHECK_OK((call->scatters ? trib_reduce_scatter : trib_allreduce)(
-        r->comm, call->send, call->recv, call->count, call->of.dtype, call->of.op, r->stream));
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.variant = call->variant;
+    CHECK_OK((call->scatters ? trib_reduce_scatter_with : trib_allreduce_with)(
+        r->comm, call->send, call->recv, call->count, call->of.dtype, call->of.op, &options,
+        r->stream));
 }
 
 static void check_result(const struct rank *r, const struct call *call)
@@ -38,9 +43,10 @@ static void check_result(const struct rank *r, const struct call *call)
                        reference_close(found, wanted, call->of.dtype, call->count, r->size);
     const bool behind = memcmp(found + call->bytes, wanted + call->bytes, BEHIND) == 0;
     CHECK_MSG(behind && (close || memcmp(found, wanted, call->bytes) == 0),
-              "rank %d: %s of %zu %s, %s: not the reference's bits", r->rank,
+              "rank %d: %s of %zu %s, %s, variant %s: not the reference's bits", r->rank,
               call->scatters ? "reduce_scatter" : "allreduce", call->count,
-              trib_dtype_name(call->of.dtype), trib_op_name(call->of.op));
+              trib_dtype_name(call->of.dtype), trib_op_name(call->of.op),
+              trib_variant_name(call->variant));
     free(found);
     free(wanted);
 }
@@ -77,19 +83,62 @@ static void run_large(const struct rank *r, struct call *call)
     CHECK(staged_calls(r) - before == has_pull(r));
 }
 
+/* Does the variant serve calls of the size with that index? */
+static bool serves(const struct call *call, int size)
+{
+    if (call->variant == TRIB_VARIANT_PUSH)
+        return size < SMALL;
+    return call->variant != TRIB_VARIANT_TWO_SHOT || !call->scatters;
+}
+
+static bool is_ours(const struct call *call, int size)
+{
+    return call->variant == TRIB_VARIANT_AUTO ? size < SMALL : call->variant != TRIB_VARIANT_NCCL;
+}
+
 static void run_sizes(const struct rank *r, struct call *call)
 {
-    const size_t counts[] = {1, 129, 4099, TWO_SHOT_BYTES / trib_dtype_size(call->of.dtype) + 1};
+    const size_t counts[SIZES] = {1, 129, 4099,
+                                  TWO_SHOT_BYTES / trib_dtype_size(call->of.dtype) + 1};
     for (int scatters = 0; scatters < 2; scatters++)
-        for (size_t i = 0; i < sizeof counts / sizeof *counts && !check_failed(); i++) {
+        for (int size = 0; size < SIZES && !check_failed(); size++) {
             call->scatters = scatters != 0;
-            call->count = counts[i];
-            call->ours = i < 3;
+            if (!serves(call, size))
+                continue;
+            call->count = counts[size];
+            call->ours = is_ours(call, size);
             call->of.seed++;
             run_call(r, call);
         }
-    if (has_pull(r) && !check_failed())
-        run_large(r, call);
+}
+
+/* A reduction for each type, in turn. */
+static void run_variants(const struct rank *r, struct call *call)
+{
+    call->of.op = TRIB_SUM + call->of.dtype % TRIB_AVG;
+    for (trib_variant variant = TRIB_VARIANT_NCCL; variant <= TRIB_VARIANT_TWO_SHOT; variant++) {
+        const bool pulls = variant == TRIB_VARIANT_ONE_SHOT || variant == TRIB_VARIANT_TWO_SHOT;
+        call->variant = variant;
+        if (!pulls || has_pull(r))
+            run_sizes(r, call);
+    }
+}
+
+static void run_type(const struct rank *r, struct call *call)
+{
+    const trib_dtype dtype = call->of.dtype;
+    const bool real =
+        dtype == TRIB_F16 || dtype == TRIB_BF16 || dtype == TRIB_F32 || dtype == TRIB_F64;
+    call->variant = TRIB_VARIANT_AUTO;
+    for (trib_op op = TRIB_SUM; op <= TRIB_AVG && !check_failed(); op++) {
+        call->of.op = op;
+        if (!real && op == TRIB_AVG)
+            continue;
+        run_sizes(r, call);
+        if (has_pull(r) && !check_failed())
+            run_large(r, call);
+    }
+    run_variants(r, call);
 }
 
 static void run_types(int index, int n, void *argument)
@@ -99,15 +148,10 @@ static void run_types(int index, int n, void *argument)
     if (!open_rank(&r, argument, index, n))
         return;
     CHECK(peer_bytes(&r) > 0);
-    for (trib_dtype dtype = TRIB_F16; trib_dtype_size(dtype) > 0; dtype++)
-        for (trib_op op = TRIB_SUM; op <= TRIB_AVG && !check_failed(); op++) {
-            const bool real =
-                dtype == TRIB_F16 || dtype == TRIB_BF16 || dtype == TRIB_F32 || dtype == TRIB_F64;
-            call.of.dtype = dtype;
-            call.of.op = op;
-            if (real || op != TRIB_AVG)
-                run_sizes(&r, &call);
-        }
+    for (trib_dtype dtype = TRIB_F16; trib_dtype_size(dtype) > 0 && !check_failed(); dtype++) {
+        call.of.dtype = dtype;
+        run_type(&r, &call);
+    }
     close_rank(&r);
 }
 
