@@ -575,7 +575,8 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
  *  ms later, and their details say who told them. NCCL's kernels are interrupted once those processes
  *  have answered, 100 ms later at most (a process that is stopped does not answer): a kernel of NCCL's
  *  that ends early sends its peers what happens to lie in its buffers, and theirs end as if all were
- *  well. Every later call on those ranks returns
+ *  well. For as long a stream waits with a list, a sparse call or one that PEERS serves: what is queued behind
+ *  takes tensors that were not written to processes which have not heard. Every later call on those ranks returns
  *  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a
  *  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`
  *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any

@@ -132,6 +132,15 @@ void tri_abort_release(struct trib_abort *state)
     free(state);
 }
 
+/* Has it stopped? Then everything about it is written. */
+static bool stopped(const struct trib_abort *state)
+{
+    int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    while (phase == STOPPING) /* a few stores away, on a thread that is not waiting */
+        phase = atomic_load_explicit(&state->phase, memory_order_acquire);
+    return phase == STOPPED;
+}
+
 /* The lock is held. */
 static void set_flag(const struct trib_abort *state, uint32_t value)
 {
@@ -144,7 +153,7 @@ static void set_flag(const struct trib_abort *state, uint32_t value)
 void tri_abort_detach(struct trib_abort *state)
 {
     pthread_mutex_lock(&state->lock);
-    if (state->told) /* a graph may read it for long */
+    if (stopped(state)) /* a graph may read it for long, and nobody else sets it any more */
         set_flag(state, TRI_STOPPED);
     state->flag = NULL;
     state->hook = NULL;
@@ -152,15 +161,6 @@ void tri_abort_detach(struct trib_abort *state)
     state->ending = NULL;
     state->context = NULL;
     pthread_mutex_unlock(&state->lock);
-}
-
-/* Has it stopped? Then everything about it is written. */
-static bool stopped(const struct trib_abort *state)
-{
-    int phase = atomic_load_explicit(&state->phase, memory_order_acquire);
-    while (phase == STOPPING) /* a few stores away, on a thread that is not waiting */
-        phase = atomic_load_explicit(&state->phase, memory_order_acquire);
-    return phase == STOPPED;
 }
 
 /* The lock is held. */

@@ -7,6 +7,7 @@
 #include "csrc/base/line.h"
 #include "csrc/base/log.h"
 #include "csrc/base/process.h"
+#include "csrc/base/stopped.h"
 #include "csrc/core/batch.h"
 #include "csrc/core/device.h"
 #include "csrc/core/introduce.h"
@@ -20,9 +21,9 @@
 #include "csrc/core/watchdog.h"
 
 enum {
-    FIRST_BATCH = 8,    /* calls that a batch records before it grows */
-    DRAIN_NS = 2000000, /* 2 ms for work that has probably just ended */
-    LIST_MS = 100       /* for what a list does behind its calls */
+    FIRST_BATCH = 8,              /* calls that a batch records before it grows */
+    DRAIN_NS = 2000000,           /* 2 ms for work that has probably just ended */
+    LIST_MS = TRI_OTHERS_MS + 100 /* for what a list does behind its calls */
 };
 
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,

@@ -2,8 +2,13 @@
 
 #include <stdio.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/core/communicator.h"
 #include "csrc/core/remote_ask.h"
+
+/* How long answers of those who were told of an end may take that nobody hears later: well under a millisecond, if
+ * their processes run. */
+enum { ANSWERS_NS = 10000000, NAP_NS = 50000 };
 
 static void notify(const struct tri_remote *remote)
 {
@@ -174,6 +179,14 @@ void tri_remote_watch(struct tri_remote *remote)
     tri_abort_observe(state, &remote->observer);
 }
 
+static bool holds(struct tri_remote *remote)
+{
+    tri_lock(&remote->lock);
+    const bool held = remote->holds;
+    tri_unlock(&remote->lock);
+    return held;
+}
+
 void tri_remote_unwatch(struct tri_remote *remote)
 {
     tri_abort_unobserve(remote->comm->state, &remote->observer);
@@ -181,4 +194,6 @@ void tri_remote_unwatch(struct tri_remote *remote)
     if (!remote->raised)
         let_go(remote);
     tri_unlock(&remote->lock);
+    for (const uint64_t until = tri_now_ns() + ANSWERS_NS; holds(remote) && tri_now_ns() < until;)
+        tri_nap_ns(NAP_NS);
 }

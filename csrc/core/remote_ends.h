@@ -11,8 +11,8 @@
 
 /* From now on tell all when the communicator ends, and hold its abort state until they have heard. */
 void tri_remote_watch(struct tri_remote *remote);
-/* No longer, also if it never began. Of a communicator that has ended the hold stays for its time: those that are
- * waited for are not heard any more. */
+/* No longer, also if it never began. Of a communicator that has ended it waits some ms for the answers: later nobody
+ * hears them, and the hold stays for its time. */
 void tri_remote_unwatch(struct tri_remote *remote);
 
 /* `rank` says that its communicator has ended, and why; that its has ended, too. */

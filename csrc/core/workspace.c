@@ -6,8 +6,14 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/base/stopped.h"
 
-enum { RUN_OUT_NS = 100000000, NAP_NS = 100000, FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
+enum {
+    RUN_OUT_NS = (TRI_OTHERS_MS + 100) * 1000000,
+    NAP_NS = 100000,
+    FIRST_NAP_NS = 20000,
+    LONGEST_NAP_NS = 1000000
+};
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, struct tri_owner *owner,
@@ -93,7 +99,7 @@ trib_status tri_workspace_wait(const struct tri_workspace *workspace, trib_strea
 }
 
 /* Does all work queued on `stream` end soon? The communicator is over, so no collective holds it
- * up. */
+ * up for long. */
 static bool runs_out(const struct tri_workspace *workspace, trib_stream stream,
                      uint64_t *deadline_ns)
 {

@@ -80,7 +80,7 @@ struct tri_host_local {
     int32_t size;
     _Atomic uint32_t references;
     struct trib_abort *abort;
-    uint32_t abort_flag; /* 1 after an abort; see tri_host_local_live */
+    uint32_t abort_flag; /* not 0 after an abort (base/stopped.h); see tri_host_local_live */
     uint64_t aborted_ns; /* when; the abort state calls all that use it, one at a time */
     unsigned char *stage;
     struct tri_rendezvous split;

@@ -12,6 +12,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
+#include "csrc/base/stopped.h"
 #include "csrc/nccl/proxies.h"
 #include "csrc/nccl/push.h"
 #include "csrc/nccl/symmetric.h"
@@ -178,13 +179,12 @@ void tri_nccl_destroy_async(struct tri_nccl_local *local)
     post_job(local);
 }
 
-void tri_nccl_abort_async(void *context)
+/* Returns false from DESTROYING on: ncclCommDestroy owns the handles, and no work is queued any more. */
+static bool post_abort(struct tri_nccl_local *local)
 {
-    struct tri_nccl_local *local = context;
-    /* From DESTROYING on, ncclCommDestroy owns the handles, and no work is queued any more. */
     if (!tri_nccl_advance(local, TRI_NCCL_OPEN, TRI_NCCL_ABORTING) &&
         !tri_nccl_advance(local, TRI_NCCL_CLOSING, TRI_NCCL_ABORTING))
-        return;
+        return false;
     const bool adopted = local->key.adopted != 0, child = local->key.parent_adopted != 0;
     local->warn_at_ns = tri_deadline_ns(adopted || child ? PATIENCE_MS : WARN_AFTER_MS);
     local->job.prepare = prepare;
@@ -196,6 +196,15 @@ void tri_nccl_abort_async(void *context)
     local->job.settle = child ? settle_child : settle_abort;
     local->job.finish = finish_abort;
     post_job(local);
+    return true;
+}
+
+/* Where no job will, this releases the streams: nothing of this communicator is queued behind what they refuse. */
+void tri_nccl_abort_async(void *context)
+{
+    struct tri_nccl_local *local = context;
+    if (!post_abort(local))
+        __atomic_store_n(local->abort_flag, TRI_STOPPED, __ATOMIC_SEQ_CST);
 }
 
 static enum tri_nccl_stage stage_of(struct tri_nccl_local *local)
@@ -275,7 +284,7 @@ void tri_nccl_release(struct tri_nccl_local *local)
     if (!tri_nccl_drop_reference(local, false))
         return;
     tri_abort_detach(local->state);
-    tri_nccl_abort_async(local);
+    (void)post_abort(local);
     if (!tri_nccl_drop_reference(local, true))
         return;
     if (tri_nccl_has_symmetric(local))

@@ -50,8 +50,8 @@ __device__ inline uint32_t load_abort_word(const uint32_t *word)
     return found;
 }
 
-constexpr unsigned long long kOthersFor = 200000000; // ns: twice what the host waits for them
-constexpr unsigned int kOthersEvery = 2000;          // ns
+constexpr unsigned long long kOthersFor = TRI_OTHERS_MS * 1000000ull; // ns
+constexpr unsigned int kOthersEvery = 2000;                           // ns
 
 // By one thread of a kernel that has refused or given up its call: it ends once ranks of other processes have
 // stopped as well, for what is queued behind it is not to reach them before.

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/stopped.h"
 #include "csrc/nccl/quiesce.h"
 #include "csrc/nccl/thread.h"
 #include "tests/check.h"
@@ -23,6 +24,7 @@ struct pair {
     struct tri_transport *ranks[2];
     trib_stream streams[2];
     struct trib_abort *handle;
+    const uint32_t *flag;
     struct fake_graph *graphs[2];
 };
 
@@ -47,6 +49,7 @@ static bool open_pair(struct pair *pair)
     if (!CHECK_OK(transports()->open_group(pair->ranks, order, 2, NULL, PLENTY_MS)))
         return false;
     pair->handle = tri_abort_retain(transports()->abort_state(pair->ranks[0]));
+    pair->flag = transports()->abort_flag(pair->ranks[0]);
     for (int i = 0; i < 2; i++)
         CHECK_OK(devices()->stream_create(i, &pair->streams[i]));
     check_ranks(2, connect, pair);
@@ -56,6 +59,11 @@ static bool open_pair(struct pair *pair)
 static void abort_pair(const struct pair *pair)
 {
     (void)tri_abort_raise(pair->handle, TRIB_ERR_ABORTED, "for its state");
+}
+
+static uint32_t flag_of(const struct pair *pair)
+{
+    return __atomic_load_n(pair->flag, __ATOMIC_SEQ_CST);
 }
 
 /* Close and destroy the ranks; the handle stays. */
@@ -152,7 +160,10 @@ static void orderly(bool aborted)
         CHECK_OK(tri_abort_ask(pair.handle)); /* NCCL, which destroys it, is not asked */
         fake_async_error(0, ncclSuccess);
         if (aborted) {
+            tri_abort_hold(pair.handle);
             abort_pair(&pair);
+            CHECK(flag_of(&pair) == TRI_STOPPED); /* no job waits for other processes */
+            tri_abort_let_go(pair.handle);
             is(&pair, TRIB_COMM_ABORTED, "");
         }
         fake_hold(FAKE_RECLAIM, false);
@@ -164,15 +175,27 @@ static void orderly(bool aborted)
     end();
 }
 
-/* NCCL is told to abort once the ranks in other processes have stopped, too. */
+/* A stream that has refused a call goes on, though NCCL has not ended the communicator yet. */
+static void check_released(const struct pair *pair)
+{
+    const double start = check_now_ms();
+    while (flag_of(pair) != TRI_STOPPED && check_now_ms() < start + SOON_MS)
+        check_sleep_ms(1);
+    CHECK(flag_of(pair) == TRI_STOPPED);
+}
+
+/* NCCL is told to abort once the ranks in other processes have stopped, too, and so are the streams. */
 static void held(void)
 {
     struct pair pair;
     bool seen = false;
     check_begin("nccl over a fake: an abort of which other processes have not heard");
     for (int i = 0; i < TRIES && !seen && open_pair(&pair); i++) {
+        fake_hold(FAKE_RECLAIM, true);
         tri_abort_hold(pair.handle);
         abort_pair(&pair);
+        const uint32_t flag = flag_of(&pair);
+        CHECK(flag == TRI_STOPPED_HERE || tri_abort_may_interrupt(pair.handle));
         check_sleep_ms(20); /* the job has run several rounds by then */
         char text[TEXT];
         const trib_comm_state found = state_of(&pair, text);
@@ -182,6 +205,8 @@ static void held(void)
                           strstr(text, "ranks of other processes") == text,
                       "the state is %d (\"%s\")", (int)found, text);
         tri_abort_let_go(pair.handle);
+        check_released(&pair);
+        fake_hold(FAKE_RECLAIM, false);
         becomes(&pair, TRIB_COMM_RECLAIMED, PLENTY_MS);
         finish_pair(&pair);
         release_pair(&pair);

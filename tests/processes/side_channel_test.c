@@ -250,6 +250,42 @@ static void holds(void)
     }
 }
 
+/* Rank 0 aborts and closes. `ms`: until a backend may interrupt. */
+static void abort_and_close(int index, int n, void *ms)
+{
+    struct member m;
+    if (!member_begin(&m, index, n, NULL))
+        return;
+    check_works(&m);
+    trib_abort *state = tri_abort_retain(m.comm->state);
+    processes_meet(0, n);
+    const double start = check_now_ms();
+    if (index == 0) {
+        raise_abort(&m, "by one who closes");
+        CHECK_OK(trib_comm_destroy(m.comm));
+        m.comm = NULL;
+        while (!tri_abort_may_interrupt(state))
+            check_sleep_ms(1);
+        *(double *)ms = check_now_ms() - start;
+    }
+    processes_meet(1, n);
+    tri_abort_release(state);
+    member_end(&m);
+}
+
+/* It hears the answers before it closes its channels. */
+static void closes(void)
+{
+    double *ms = children_share(sizeof *ms);
+    *ms = LONG_HELD_MS;
+    check_begin("who aborts and closes at once lets go as early");
+    for (int i = 0; i < TRIES && *ms >= LONG_HELD_MS; i++)
+        processes_check(3, MEMBER_DEADLINE_MS, abort_and_close, ms);
+    CHECK_MSG(*ms < LONG_HELD_MS, "%.1f ms", *ms);
+    check_end();
+    children_unshare(ms, sizeof *ms);
+}
+
 /* ----------------------------------------------------------------------------------------- splits
  */
 
@@ -606,6 +642,7 @@ int main(void)
     switched_off(2);
     not_connected();
     holds();
+    closes();
     splits();
     shrinks();
     check_begin("a wait and a dump");
