@@ -1,6 +1,7 @@
 /* hier on hosts of every shape, judged call by call as the conformance suite does it: every partition
- * of a few ranks into hosts, every list of numbers of ranks for more, hosts of up to 64 ranks; a rank's
- * packet takes two steps to all others; where hosts have one rank each the result is topka's.
+ * of a few ranks into hosts, every list of numbers of ranks for more, shapes by chance of every number of
+ * ranks from there to 63, chosen ones of 64; a rank's packet takes two steps to all others; where hosts
+ * have one rank each the result is topka's.
  *
  * Arguments: how many of all shapes are left out between two (0). TRIB_TEST_QUICK=1: 10, and fewer
  * ranks. */
@@ -14,10 +15,12 @@
 #include "csrc/reducer/reducer.h"
 #include "csrc/sparse/algorithms/routes.h"
 #include "csrc/sparse/hosts.h"
+#include "tests/conformance/reference.h"
 #include "tests/conformance/sparse/sparse.h"
 
-/* Every partition of so many ranks, every list of numbers of ranks that add up to so many. */
-enum { PARTITIONS = 6, LISTS = 12 };
+/* Every partition of so many ranks, every list of numbers of ranks that add up to so many; beyond, so
+ * many shapes by chance of each number, from this seed. */
+enum { PARTITIONS = 6, LISTS = 12, CHANCES = 2, SEED = 20 };
 
 /* ---------------------------------------------------------------------------------------- shapes */
 
@@ -78,6 +81,21 @@ static struct shape large_shape(size_t i)
             shape.hosts[rank++] = host;
     while (rank < TEAM_MAX)
         shape.hosts[rank++] = host;
+    return shape;
+}
+
+/* Ranks anywhere among a few hosts or many, more of them on the first ones. */
+static struct shape chance_shape(int size, int chance)
+{
+    struct shape shape = {.size = size};
+    const uint64_t seed = (uint64_t)SEED << 32 | (uint64_t)(size * CHANCES + chance);
+    const uint64_t most = 1 + reference_bits(seed, 0, 0) % (uint64_t)size;
+    const uint64_t hosts = 1 + reference_bits(seed, 0, 1) % most;
+    for (int rank = 0; rank < size; rank++) {
+        const uint64_t a = reference_bits(seed, 1, (uint64_t)rank) % hosts;
+        const uint64_t b = reference_bits(seed, 2, (uint64_t)rank) % hosts;
+        shape.hosts[rank] = (int32_t)(a < b ? a : b);
+    }
     return shape;
 }
 
@@ -167,7 +185,8 @@ static bool ready(int size)
     return team_prepare(&session.team, "host", size) && team_open(&session.team, NULL);
 }
 
-static void judge_calls(const struct shape *shape, size_t number)
+/* The `turn`th plan on such hosts. */
+static struct sparse_plan plan_of(const struct shape *shape, size_t turn)
 {
     static const struct sparse_plan changes[] = {
         {.input = SPARSE_SPREAD},
@@ -182,15 +201,33 @@ static void judge_calls(const struct shape *shape, size_t number)
         {.flags = TRIB_SPARSE_IN_PLACE, .decay = 0.5, .wire = TRIB_BF16}};
     enum { CHANGES = sizeof changes / sizeof *changes };
     static const size_t counts[] = {211, 61, 150, 1003, 97, 30, 8};
-    if (number % (size_t)(left_out + 1) != 0 || !CHECK(ready(shape->size)))
-        return;
-    const size_t turn = number / (size_t)(left_out + 1);
     struct sparse_plan plan = changes[turn % CHANGES];
     plan.algorithm = "hier";
     plan.hosts = shape->hosts;
     plan.count = counts[turn % (sizeof counts / sizeof *counts)];
     plan.k = turn % 11 == 10 ? 0 : turn % 3 == 2 ? 1 : plan.count / 6;
-    sparse_case(&session, &plan, shape->size > 12 ? 4 : 6);
+    return plan;
+}
+
+static void judge_calls(const struct shape *shape, size_t number)
+{
+    if (number % (size_t)(left_out + 1) != 0 || !CHECK(ready(shape->size)))
+        return;
+    const struct sparse_plan plan = plan_of(shape, number / (size_t)(left_out + 1));
+    sparse_case(&session, &plan, shape->size > LISTS ? 4 : 6);
+}
+
+static void judge_chance(int size, int chance)
+{
+    const struct shape shape = chance_shape(size, chance);
+    const struct sparse_plan plan = plan_of(&shape, (size_t)(chance * TEAM_MAX + size));
+    char text[256];
+    check_begin("seed %d, by chance %d: %s", (int)SEED, chance,
+                sparse_describe(&plan, size, text, sizeof text));
+    if (CHECK(ready(size)))
+        (void)sparse_trial(&session.team, &plan, 4, NULL);
+    check_end();
+    sparse_session_mend(&session);
 }
 
 /* ------------------------------------------------------------------------------- the other ends */
@@ -441,6 +478,11 @@ int main(int n, char **arguments)
         const struct shape shape = large_shape(i);
         judge_routes(&shape, i);
     }
+    for (int size = LISTS + 1; size < TEAM_MAX; size++)
+        for (int chance = 0; chance < CHANCES; chance++) {
+            const struct shape shape = chance_shape(size, chance);
+            judge_routes(&shape, 0);
+        }
     check_end();
     said();
     maps();
@@ -454,6 +496,9 @@ int main(int n, char **arguments)
         const struct shape shape = large_shape(i);
         judge_calls(&shape, i * (size_t)(left_out + 1));
     }
+    for (int size = LISTS + 1; size < TEAM_MAX && !quick; size++)
+        for (int chance = 0; chance < CHANCES; chance++)
+            judge_chance(size, chance);
     if (session.team.size != 0)
         team_destroy(&session.team);
     return check_finish("hier_test");
