@@ -22,6 +22,7 @@ struct fake_meeting {
     uint64_t turn;
     int came, left;
     bool done;
+    unsigned int stuck; /* when it is done: ranks for which something never comes, a bit each */
     const struct fake_part *parts[TRI_PUSH_RANKS];
 };
 

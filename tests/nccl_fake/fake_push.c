@@ -2,9 +2,11 @@
  * them has come. Until then their streams wait, but no thread does. */
 #include "tests/nccl_fake/fake_push.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "kernels/cpu/push_steps.h"
 #include "kernels/kernels.h"
 #include "tests/nccl_fake/fake.h"
 #include "tests/nccl_fake/fake_meeting.h"
@@ -26,6 +28,10 @@ struct part {
 static struct fake_meeting *calls;
 static uint64_t hurry = 1;
 static enum fake_pushing pushing;
+static struct {
+    int from, to;
+    long after; /* as many calls are whole yet */
+} lost;
 static enum tri_push_kind newest;
 static long launches, done, failing = -1; /* guarded by fake_lock, as all here */
 
@@ -33,6 +39,16 @@ void fake_push_as(enum fake_pushing how)
 {
     pthread_mutex_lock(&fake_lock);
     pushing = how;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_lose_part(int from, int to, long n)
+{
+    pthread_mutex_lock(&fake_lock);
+    pushing = FAKE_PUSH_LOSES_PART;
+    lost.from = from;
+    lost.to = to;
+    lost.after = n;
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -128,6 +144,60 @@ static trib_status perform_long(const struct tri_push *job)
     return status;
 }
 
+/* The next access of a worker. False: it waits, or it has ended. */
+static bool advance(struct tri_push_worker *worker)
+{
+    const struct tri_push_access access = tri_push_next(worker);
+    const bool of_control = access.act == TRI_PUSH_READ || access.act == TRI_PUSH_ARRIVE;
+    const size_t bytes = of_control ? sizeof(uint32_t) : tri_push_granule_bytes(worker->job->dtype);
+    uint64_t found = 0, value = access.value;
+    if (access.act == TRI_PUSH_END)
+        return false;
+    memcpy(&found, access.at, bytes);
+    if (access.act == TRI_PUSH_POLL && found == value)
+        return false;
+    if (access.act == TRI_PUSH_ARRIVE)
+        value += found;
+    if (access.act != TRI_PUSH_READ && access.act != TRI_PUSH_POLL)
+        memcpy(access.at, &value, bytes);
+    tri_push_performed(worker, found);
+    return true;
+}
+
+/* One rank stores a part where nobody reads it. Returns who waits for ever, a bit each. */
+static unsigned int perform_lossy(const struct tri_push *job)
+{
+    struct tri_push_worker workers[TRI_PUSH_RANKS];
+    struct tri_push lossy = *job;
+    unsigned int stuck = 0;
+    bool moved = true;
+    lossy.scratch[lost.to] = malloc(tri_push_scratch_bytes(job->size, job->capacity));
+    if (lossy.scratch[lost.to] == NULL)
+        fake_die("no memory for what a push loses");
+    for (int rank = 0; rank < job->size; rank++)
+        tri_push_begin(&workers[rank], rank == lost.from ? &lossy : job, &job->here[rank], 0, 1);
+    while (moved) {
+        moved = false;
+        for (int rank = 0; rank < job->size; rank++)
+            while (advance(&workers[rank]))
+                moved = true;
+    }
+    for (int rank = 0; rank < job->size; rank++)
+        stuck |= (unsigned int)(workers[rank].act != TRI_PUSH_END) << rank;
+    free(lossy.scratch[lost.to]);
+    return stuck;
+}
+
+/* Is some of this call lost? */
+static bool loses_part(void)
+{
+    if (pushing != FAKE_PUSH_LOSES_PART)
+        return false;
+    const bool loses = lost.after <= 0;
+    lost.after--;
+    return loses;
+}
+
 /* All ranks are there. */
 static void perform(struct fake_meeting *call)
 {
@@ -141,7 +211,9 @@ static void perform(struct fake_meeting *call)
     job.n = (size_t)job.size;
     if (tri_push_slot_chunks(&job) > job.capacity)
         fake_die("a push does not fit into its slots");
-    if ((job.count > LONG ? perform_long(&job) : tri_kernels_cpu.push(&job, NULL)) != TRIB_OK)
+    if (loses_part())
+        call->stuck = perform_lossy(&job);
+    else if ((job.count > LONG ? perform_long(&job) : tri_kernels_cpu.push(&job, NULL)) != TRIB_OK)
         fake_die("the CPU's push fails");
     if (pushing == FAKE_PUSH_GARBLES)
         *(char *)here[job.size - 1].recv ^= 1;
@@ -156,12 +228,18 @@ static bool is_complete(const struct fake_meeting *call, int size)
     return call->came == size && call->left == 0;
 }
 
+/* Does it wait for what never comes? */
+static bool is_stuck(const struct part *part)
+{
+    return (part->met.meeting->stuck >> part->met.rank & 1) != 0;
+}
+
 /* Has it waited for longer than it may? */
 static bool is_late(const struct part *part)
 {
     const uint64_t patience = part->job.patience_ns / hurry;
-    return patience != 0 &&
-           (pushing == FAKE_PUSH_LOSES || tri_now_ns() - part->began_ns > patience);
+    return patience != 0 && (pushing == FAKE_PUSH_LOSES || is_stuck(part) ||
+                             tri_now_ns() - part->began_ns > patience);
 }
 
 static bool step(void *argument)
@@ -176,7 +254,8 @@ static bool step(void *argument)
         if (is_complete(part->met.meeting, part->job.size) && pushing != FAKE_PUSH_LOSES)
             perform(part->met.meeting);
     }
-    if (!part->met.meeting->done && !fake_is_over(part->job.abort_flag, is_late(part), over))
+    const bool ended = part->met.meeting->done && !is_stuck(part);
+    if (!ended && !fake_is_over(part->job.abort_flag, is_late(part), over))
         return false;
     fake_leave(&calls, &part->met);
     return true;

@@ -13,10 +13,13 @@ long fake_push_launches(void);
 /* Of the newest call that all ranks have made. */
 enum tri_push_kind fake_push_kind(void);
 
-/* From now on what a rank stores in another one's memory is lost, or the last rank has a wrong result. Who
- * has no patience for ever gives up at once. */
-enum fake_pushing { FAKE_PUSH_WORKS, FAKE_PUSH_LOSES, FAKE_PUSH_GARBLES };
+/* From now on what a rank stores in another one's memory is lost, or the last rank has a wrong result, or what
+ * fake_lose_part says is lost. Who has no patience for ever gives up at once. */
+enum fake_pushing { FAKE_PUSH_WORKS, FAKE_PUSH_LOSES, FAKE_PUSH_GARBLES, FAKE_PUSH_LOSES_PART };
 void fake_push_as(enum fake_pushing how);
+/* The last of these, from now on: of the calls behind the next `n`, what rank `from` sends to rank `to` does not
+ * arrive, and all else does. */
+void fake_lose_part(int from, int to, long n);
 
 /* From now on ranks have a `part` of the patience that they should have; 1: all of it. */
 void fake_hurry(uint64_t part);

@@ -12,7 +12,7 @@ static void check_absent(const trib_options *options, const char *words)
 {
     struct push_ranks ranks;
     const int before = push_refusals(NULL);
-    const int mappings = fake_mappings();
+    const int mappings = fake_mappings(), blocks = fake_blocks();
     if (!push_open(&ranks, RANKS, PUSH_N * 4, options))
         return;
     fake_fail_mapping(-1);
@@ -21,8 +21,13 @@ static void check_absent(const trib_options *options, const char *words)
     fake_push_as(FAKE_PUSH_WORKS);
     CHECK_MSG(push_refusals(words) == before + 1, "the log has not said: %s", words);
     CHECK(fake_mappings() == mappings);
+    CHECK_MSG(fake_blocks() == blocks + RANKS, "%d blocks are left",
+              fake_blocks() - blocks - RANKS);
+    push_fill(&ranks, TRIB_F32, PUSH_N);
+    fake_move_data(true);
     push_each(&ranks, push_call_rank);
-    CHECK(push_counts(&ranks, RANKS, 0));
+    fake_move_data(false);
+    CHECK(push_summed(&ranks, TRIB_F32, PUSH_N) && push_counts(&ranks, RANKS, 0));
     push_close(&ranks);
     CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
 }
@@ -85,6 +90,18 @@ static void trials(void)
         fake_fail_push(call);
         check_absent(NULL, "an error of the fake");
     }
+    push_end();
+}
+
+/* What one rank sends to another, any of the two, in both lanes of the trial or in the last one. */
+static void lost_parts(void)
+{
+    push_begin("trials in which one rank does not reach another");
+    for (int pair = 0; pair < RANKS * RANKS; pair++)
+        for (int whole = 0; whole < 2 && pair / RANKS != pair % RANKS; whole++) {
+            fake_lose_part(pair / RANKS, pair % RANKS, whole);
+            check_absent(NULL, "does not arrive");
+        }
     push_end();
 }
 
@@ -168,6 +185,7 @@ void push_absent(void)
     no_room();
     old_driver();
     trials();
+    lost_parts();
     no_events();
     one_rank();
 }

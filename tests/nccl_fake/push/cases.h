@@ -15,6 +15,7 @@ void pull_calls(void);
 void pull_lists(void);
 void pull_memory(void);
 void push_variants(void);
+void push_buffers(void);
 void push_symmetric(void);
 void push_windows(void);
 void push_near(void);

@@ -18,6 +18,7 @@ int main(void)
     pull_lists();
     pull_memory();
     push_variants();
+    push_buffers();
     push_symmetric();
     push_windows();
     push_near();

@@ -139,6 +139,17 @@ static void tried(enum fake_pushing how, int failing, const char *words)
     share_end();
 }
 
+/* One rank does not reach another in the last lane of the trial: that one alone finds out, and all drop. */
+static void lost_parts(void)
+{
+    for (int pair = 0; pair < RANKS * RANKS; pair++) {
+        if (pair / RANKS == pair % RANKS)
+            continue;
+        fake_lose_part(pair / RANKS, pair % RANKS, 1);
+        tried(FAKE_PUSH_LOSES_PART, 1, "does not arrive");
+    }
+}
+
 /* It has died, or waits elsewhere: the others do not wait for it for ever. */
 static void missing(enum share_step step)
 {
@@ -191,6 +202,7 @@ void share_failures(void)
     waits();
     tried(FAKE_PUSH_LOSES, RANKS, "does not arrive");
     tried(FAKE_PUSH_GARBLES, 1, "does not arrive");
+    lost_parts();
     for (int step = SHARE_OFFER; step < SHARE_USE; step++)
         missing((enum share_step)step);
     descriptors();
