@@ -116,7 +116,7 @@
  *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is
  *  made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all, and
  *  the log (TRIB_LOG_INFO) says why. In one process an abort ends these kernels within some 20 us, between processes
- *  once the others have stopped as well, which takes 200 ms at most.
+ *  once the others have stopped as well, which takes 100 ms at most (trib_abort_raise).
  *
  *  Processes hand each other that memory over the side channel (see below), so NCCL serves those that have
  *  none, or reach each other by TCP. NCCL_HOSTID counts: where it differs, hosts do. A process that sees
@@ -581,8 +581,8 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
  *  ms later, and their details say who told them. NCCL's kernels are interrupted once those processes
  *  have answered, 100 ms later at most (a process that is stopped does not answer): a kernel of NCCL's
  *  that ends early sends its peers what happens to lie in its buffers, and theirs end as if all were
- *  well. For as long a stream waits with a list, a sparse call or one that PEERS serves: what is queued behind
- *  takes tensors that were not written to processes which have not heard. Every later call on those ranks returns
+ *  well. A stream that has refused a list, a sparse call or a call that PEERS serves waits as long: what is queued
+ *  behind would hand tensors that were not written to processes that have not heard. Every later call on those ranks returns
  *  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a
  *  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`
  *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any

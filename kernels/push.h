@@ -98,8 +98,8 @@ enum tri_push_kind {
     TRI_PUSH_ALLTOALL   /* a copy; never in place */
 };
 
-/* Values of an abort flag, beside those of csrc/base/stopped.h, of which the first is TRI_STOPPED; the host stores
- * those alone. A job of ranks whose state may be held has no patience, so LATE replaces none of them. */
+/* Values of an abort flag, beside those of csrc/base/stopped.h, of which the first is TRI_STOPPED. LATE replaces none
+ * of them: jobs with patience are those of trials, whose ranks are in one process or have a flag of their own. */
 enum { TRI_PUSH_ABORTED = 1, TRI_PUSH_LATE = 2 };
 
 /* What a rank's calls hand on, in memory of its device. Zeros before the first call. */

@@ -8,6 +8,7 @@
 #include "csrc/core/communicator.h"
 #include "csrc/core/remote_ask.h"
 #include "csrc/core/remote_ends.h"
+#include "csrc/core/remote_state.h"
 
 enum { MAIL_MAX = 1024 };
 

@@ -4,6 +4,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/core/communicator.h"
+#include "csrc/core/remote_state.h"
 
 /* How long an answer may take: well under a millisecond, but all ranks ask at once. */
 enum { PATIENCE_NS = 50000000, PATIENCE_OF_A_RANK_NS = 500000 };

@@ -2,7 +2,14 @@
 #ifndef TRI_CORE_REMOTE_ASK_H
 #define TRI_CORE_REMOTE_ASK_H
 
-#include "csrc/core/remote_state.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "csrc/core/remote_message.h"
+#include "csrc/peers/address.h"
+#include "csrc/peers/peers.h"
+
+struct tri_remote;
 
 /* ------------------------------------------------------------------------------------ questions */
 
@@ -42,18 +49,5 @@ bool tri_remote_is_silent(struct tri_remote *remote, int32_t rank, uint64_t coll
  * how many they are. */
 int32_t tri_remote_left_before(struct tri_remote *remote, uint64_t collective, int32_t *out,
                                int32_t capacity);
-
-/* -------------------------------------------------------------------------------------- messages */
-
-/* How far this rank has got. `collective`: the call that was asked about, or 0. Any thread. */
-void tri_remote_describe_self(struct tri_remote_message *out, const struct trib_comm *comm,
-                              uint64_t collective);
-/* To all that are present. Locked. */
-void tri_remote_send_to_all(struct tri_remote *remote, const struct tri_remote_message *message);
-/* `rank` asks; it has answered, or said farewell. */
-void tri_remote_answer(struct tri_remote *remote, int32_t rank,
-                       const struct tri_remote_message *question);
-void tri_remote_store_answer(struct tri_remote *remote, int32_t rank,
-                             const struct tri_remote_message *message);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/core/communicator.h"
-#include "csrc/core/remote_ask.h"
+#include "csrc/core/remote_state.h"
 
 /* How long answers of those who were told of an end may take that nobody hears later: well under a millisecond, if
  * their processes run. */

@@ -7,7 +7,11 @@
 #ifndef TRI_CORE_REMOTE_ENDS_H
 #define TRI_CORE_REMOTE_ENDS_H
 
-#include "csrc/core/remote_state.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tri_remote;
 
 /* From now on tell all when the communicator ends, and hold its abort state until they have heard. */
 void tri_remote_watch(struct tri_remote *remote);

@@ -38,4 +38,12 @@ void tri_remote_pack(uint8_t out[TRI_REMOTE_BYTES], const struct tri_remote_mess
 /* False if the bytes are no such message. */
 bool tri_remote_unpack(struct tri_remote_message *out, const uint8_t *bytes, size_t length);
 
+/* What has become of a rank, as far as another one knows. */
+enum tri_remote_state {
+    TRI_REMOTE_HERE, /* a rank of this process */
+    TRI_REMOTE_PRESENT,
+    TRI_REMOTE_LEFT, /* it has closed */
+    TRI_REMOTE_DEAD
+};
+
 #endif

@@ -14,13 +14,6 @@
 
 struct trib_comm;
 
-enum tri_remote_state {
-    TRI_REMOTE_HERE, /* a rank of this process */
-    TRI_REMOTE_PRESENT,
-    TRI_REMOTE_LEFT, /* it has closed */
-    TRI_REMOTE_DEAD
-};
-
 /* One rank. */
 struct tri_remote_of {
     struct tri_peer_address address;
@@ -50,5 +43,19 @@ struct tri_remote {
     bool raised, holds; /* the state has stopped, and this rank has told; it holds the state */
     struct tri_remote_of of[];
 };
+
+/* ------------------------------------------------------------------------------- of remote_ask.c */
+
+/* How far this rank has got. `collective`: the call that was asked about, or 0. Any thread. */
+void tri_remote_describe_self(struct tri_remote_message *out, const struct trib_comm *comm,
+                              uint64_t collective);
+/* To all that are present. Locked. */
+void tri_remote_send_to_all(struct tri_remote *remote, const struct tri_remote_message *message);
+/* `rank` asks. */
+void tri_remote_answer(struct tri_remote *remote, int32_t rank,
+                       const struct tri_remote_message *question);
+/* `rank` has answered, or said farewell. */
+void tri_remote_store_answer(struct tri_remote *remote, int32_t rank,
+                             const struct tri_remote_message *message);
 
 #endif

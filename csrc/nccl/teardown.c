@@ -199,7 +199,8 @@ static bool post_abort(struct tri_nccl_local *local)
     return true;
 }
 
-/* Where no job will, this releases the streams: nothing of this communicator is queued behind what they refuse. */
+/* Where no job will, this releases the streams: nothing of this communicator is queued behind what they refuse. (Of an
+ * adopted one there may be; trib_allreduce_list says what may happen.) */
 void tri_nccl_abort_async(void *context)
 {
     struct tri_nccl_local *local = context;

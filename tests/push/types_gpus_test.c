@@ -83,17 +83,24 @@ static void run_large(const struct rank *r, struct call *call)
     CHECK(staged_calls(r) - before == has_pull(r));
 }
 
-/* Does the variant serve calls of the size with that index? */
-static bool serves(const struct call *call, int size)
+/* Does push serve calls of the size with that index? Over PCI Express and of many ranks fewer (PEERS). */
+static bool pushes(const struct rank *r, int size)
+{
+    return size < (r->size <= MEASURED && r->shared->nvlink ? SMALL : SMALL - 1);
+}
+
+/* Does the variant? */
+static bool serves(const struct rank *r, const struct call *call, int size)
 {
     if (call->variant == TRIB_VARIANT_PUSH)
-        return size < SMALL;
+        return pushes(r, size);
     return call->variant != TRIB_VARIANT_TWO_SHOT || !call->scatters;
 }
 
-static bool is_ours(const struct call *call, int size)
+static bool is_ours(const struct rank *r, const struct call *call, int size)
 {
-    return call->variant == TRIB_VARIANT_AUTO ? size < SMALL : call->variant != TRIB_VARIANT_NCCL;
+    return call->variant == TRIB_VARIANT_AUTO ? pushes(r, size)
+                                              : call->variant != TRIB_VARIANT_NCCL;
 }
 
 static void run_sizes(const struct rank *r, struct call *call)
@@ -103,13 +110,19 @@ static void run_sizes(const struct rank *r, struct call *call)
     for (int scatters = 0; scatters < 2; scatters++)
         for (int size = 0; size < SIZES && !check_failed(); size++) {
             call->scatters = scatters != 0;
-            if (!serves(call, size))
+            if (!serves(r, call, size))
                 continue;
             call->count = counts[size];
-            call->ours = is_ours(call, size);
+            call->ours = is_ours(r, call, size);
             call->of.seed++;
             run_call(r, call);
         }
+}
+
+/* By name pull serves more ranks than without; see open_rank. */
+static bool pulls_by_name(const struct rank *r)
+{
+    return r->shared->nvlink && r->shared->sight != SEES_OWN;
 }
 
 /* A reduction for each type, in turn. */
@@ -119,7 +132,7 @@ static void run_variants(const struct rank *r, struct call *call)
     for (trib_variant variant = TRIB_VARIANT_NCCL; variant <= TRIB_VARIANT_TWO_SHOT; variant++) {
         const bool pulls = variant == TRIB_VARIANT_ONE_SHOT || variant == TRIB_VARIANT_TWO_SHOT;
         call->variant = variant;
-        if (!pulls || has_pull(r))
+        if (!pulls || pulls_by_name(r))
             run_sizes(r, call);
     }
 }

@@ -295,8 +295,8 @@ static void try_all(struct rounding *r)
 }
 
 /* Lists of one tensor. Of 2 to 64 ranks on host the worst error of f32 and f64 is 0.49 to 0.73 of its bound,
- * that of f16 and bf16, mostly of the last rounding, 0.88 to 1. One of less than half a rounding would
- * say that none was made. */
+ * that of f16 and bf16, mostly of the last rounding, 0.88 to 1. If it were less
+ * than half a rounding, these inputs would not be rounded at all. */
 static void try_weights(struct rounding *r)
 {
     const struct suite *suite = r->suite;
