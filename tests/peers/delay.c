@@ -7,7 +7,7 @@
 #include "csrc/peers/peers.h"
 #include "tests/check.h"
 
-static _Atomic int delay_ms;
+static _Atomic int delay_ms, answer_ms;
 
 trib_status __real_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
                                   const void *bytes, size_t length);
@@ -17,8 +17,10 @@ trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tr
 trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tri_peer_type type,
                                   const void *bytes, size_t length)
 {
-    const int ms = atomic_load(&delay_ms);
-    if (type == TRI_PEER_ABORT && ms > 0)
+    const int ms = type == TRI_PEER_ABORT      ? atomic_load(&delay_ms)
+                   : type == TRI_PEER_PROGRESS ? atomic_load(&answer_ms)
+                                               : 0;
+    if (ms > 0)
         check_sleep_ms(ms);
     return __real_tri_peers_send(peers, rank, type, bytes, length);
 }
@@ -26,4 +28,9 @@ trib_status __wrap_tri_peers_send(struct tri_peers *peers, int32_t rank, enum tr
 void delay_aborts(int ms)
 {
     atomic_store(&delay_ms, ms);
+}
+
+void delay_answers(int ms)
+{
+    atomic_store(&answer_ms, ms);
 }

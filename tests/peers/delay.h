@@ -5,5 +5,7 @@
 
 /* From now on each word of an abort leaves this process so much later; 0, at first: at once. */
 void delay_aborts(int ms);
+/* Each word that this process has stopped as well; and its questions and answers. */
+void delay_answers(int ms);
 
 #endif
