@@ -10,8 +10,8 @@ enum {
     TRI_STOPPED_HERE = 3
 };
 
-/* They wait for so long: twice what the host waits for other processes (TRI_HELD_MS). Who waits for their streams
- * after an abort waits for longer. */
-enum { TRI_OTHERS_MS = 200 };
+/* They wait for TRI_OTHERS_MS at most: twice what the host waits for other processes (TRI_HELD_MS). Who waits for their
+ * streams after an abort waits for longer. */
+enum { TRI_OTHERS_MS = 200, TRI_RUN_OUT_MS = TRI_OTHERS_MS + 100 };
 
 #endif

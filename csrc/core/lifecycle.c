@@ -21,9 +21,8 @@
 #include "csrc/core/watchdog.h"
 
 enum {
-    FIRST_BATCH = 8,              /* calls that a batch records before it grows */
-    DRAIN_NS = 2000000,           /* 2 ms for work that has probably just ended */
-    LIST_MS = TRI_OTHERS_MS + 100 /* for what a list does behind its calls */
+    FIRST_BATCH = 8,   /* calls that a batch records before it grows */
+    DRAIN_NS = 2000000 /* 2 ms for work that has probably just ended */
 };
 
 trib_status tri_comm_prepare(struct trib_comm **out, const struct tri_backend *backend,
@@ -316,7 +315,7 @@ static void part_with_symmetric(struct trib_comm *comm)
     const struct tri_symmetric_ops *ops = comm->backend->transport->symmetric;
     if (ops == NULL || ops->keep == NULL || *ops->list(comm->transport) == NULL)
         return;
-    if (tri_workspace_await(&comm->workspace, tri_deadline_ns(LIST_MS)))
+    if (tri_workspace_await(&comm->workspace, tri_deadline_ns(TRI_RUN_OUT_MS)))
         return;
     ops->keep(comm->transport);
     tri_log(TRIB_LOG_WARN,

@@ -44,13 +44,19 @@ void tri_remote_answer(struct tri_remote *remote, int32_t rank,
     (void)tri_peers_send(remote->peers, rank, TRI_PEER_PROGRESS, bytes, sizeof bytes);
 }
 
-void tri_remote_send_to_all(struct tri_remote *remote, const struct tri_remote_message *message)
+void tri_remote_send_to_all(struct tri_remote *remote, enum tri_peer_type type,
+                            const uint8_t *bytes, size_t length)
+{
+    for (int32_t rank = 0; rank < remote->comm->size; rank++)
+        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
+            (void)tri_peers_send(remote->peers, rank, type, bytes, length);
+}
+
+void tri_remote_tell_all(struct tri_remote *remote, const struct tri_remote_message *message)
 {
     uint8_t bytes[TRI_REMOTE_BYTES];
     tri_remote_pack(bytes, message);
-    for (int32_t rank = 0; rank < remote->comm->size; rank++)
-        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
-            (void)tri_peers_send(remote->peers, rank, TRI_PEER_PROGRESS, bytes, sizeof bytes);
+    tri_remote_send_to_all(remote, TRI_PEER_PROGRESS, bytes, sizeof bytes);
 }
 
 void tri_remote_store_answer(struct tri_remote *remote, int32_t rank,
@@ -73,7 +79,7 @@ void tri_remote_ask(struct tri_remote *remote, uint64_t collective)
         .kind = TRI_REMOTE_QUESTION, .question = ++remote->question, .collective = collective};
     remote->collective = collective;
     remote->asked_ns = tri_now_ns();
-    tri_remote_send_to_all(remote, &question);
+    tri_remote_tell_all(remote, &question);
     tri_unlock(&remote->lock);
 }
 

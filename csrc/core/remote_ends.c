@@ -116,7 +116,7 @@ void tri_remote_on_leaving(void *context)
     const struct tri_detail_copy detail = tri_detail_copy();
     tri_remote_describe_self(&farewell, remote->comm, 0);
     tri_lock(&remote->lock);
-    tri_remote_send_to_all(remote, &farewell);
+    tri_remote_tell_all(remote, &farewell);
     tri_unlock(&remote->lock);
     (void)tri_fail(TRIB_OK, "%s", detail.text);
 }
@@ -141,10 +141,7 @@ static void send_abort(struct tri_remote *remote)
     abort.status = tri_abort_why(comm->state, &why);
     abort.n = tri_abort_lost(comm->state, abort.lost, TRI_LOST_MAX);
     (void)snprintf(abort.text, sizeof abort.text, "%s", why);
-    const size_t length = tri_peer_abort_pack(bytes, &abort);
-    for (int32_t rank = 0; rank < comm->size; rank++)
-        if (remote->of[rank].state == TRI_REMOTE_PRESENT)
-            (void)tri_peers_send(remote->peers, rank, TRI_PEER_ABORT, bytes, length);
+    tri_remote_send_to_all(remote, TRI_PEER_ABORT, bytes, tri_peer_abort_pack(bytes, &abort));
 }
 
 /* The communicator has ended: each rank of this process tells each rank elsewhere, because any of
@@ -157,7 +154,7 @@ static void on_raised(void *context, bool relayed)
     const struct tri_detail_copy detail = tri_detail_copy();
     tri_lock(&remote->lock);
     if (relayed)
-        tri_remote_send_to_all(remote, &stopped);
+        tri_remote_tell_all(remote, &stopped);
     else
         send_abort(remote);
     remote->raised = true;

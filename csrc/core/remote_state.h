@@ -49,8 +49,10 @@ struct tri_remote {
 /* How far this rank has got. `collective`: the call that was asked about, or 0. Any thread. */
 void tri_remote_describe_self(struct tri_remote_message *out, const struct trib_comm *comm,
                               uint64_t collective);
-/* To all that are present. Locked. */
-void tri_remote_send_to_all(struct tri_remote *remote, const struct tri_remote_message *message);
+/* To all that are present; and a message of the type TRI_PEER_PROGRESS. Locked. */
+void tri_remote_send_to_all(struct tri_remote *remote, enum tri_peer_type type,
+                            const uint8_t *bytes, size_t length);
+void tri_remote_tell_all(struct tri_remote *remote, const struct tri_remote_message *message);
 /* `rank` asks. */
 void tri_remote_answer(struct tri_remote *remote, int32_t rank,
                        const struct tri_remote_message *question);

@@ -8,12 +8,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/stopped.h"
 
-enum {
-    RUN_OUT_NS = (TRI_OTHERS_MS + 100) * 1000000,
-    NAP_NS = 100000,
-    FIRST_NAP_NS = 20000,
-    LONGEST_NAP_NS = 1000000
-};
+enum { NAP_NS = 100000, FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
 static const size_t granule = 65536;
 
 trib_status tri_workspace_open(struct tri_workspace *workspace, struct tri_owner *owner,
@@ -106,7 +101,7 @@ static bool runs_out(const struct tri_workspace *workspace, trib_stream stream,
     const struct tri_device_ops *ops = workspace->ops;
     bool done = false;
     if (*deadline_ns == 0)
-        *deadline_ns = tri_now_ns() + RUN_OUT_NS;
+        *deadline_ns = tri_deadline_ns(TRI_RUN_OUT_MS);
     if (ops->stream_query == NULL ||
         (ops->capturing != NULL && ops->capturing(workspace->device, stream)))
         return false;

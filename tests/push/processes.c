@@ -98,9 +98,14 @@ uint64_t staged_calls(const struct rank *r)
     return counters.staged_calls;
 }
 
+bool pulls_by_name(const struct rank *r)
+{
+    return r->shared->nvlink && r->shared->sight != SEES_OWN;
+}
+
 bool has_pull(const struct rank *r)
 {
-    return r->size <= MEASURED && r->shared->nvlink && r->shared->sight != SEES_OWN;
+    return r->size <= MEASURED && pulls_by_name(r);
 }
 
 static void replay(const struct rank *r, int times,

@@ -70,7 +70,8 @@ size_t slot(const struct rank *r);
 uint64_t peer_bytes(const struct rank *r);
 uint64_t staged_calls(const struct rank *r);
 
-/* Does pull serve large calls of any memory? */
+/* Does pull serve calls by its name; and large ones of any memory without? */
+bool pulls_by_name(const struct rank *r);
 bool has_pull(const struct rank *r);
 
 /* Make the calls that `queue` queues on the rank's stream. Where a case has them captured, they become a graph,

@@ -2,7 +2,7 @@
  * refusal tells which buffer of which call, and what to do, and queues nothing. */
 #include "tests/nccl_fake/fake_pull.h"
 #include "tests/nccl_fake/push/cases.h"
-#include "tests/nccl_fake/push/fixture.h"
+#include "tests/nccl_fake/push/large.h"
 
 enum {
     RANKS = 2,
@@ -167,47 +167,38 @@ static void check_rank(const struct call *c, int rank)
             return;
 }
 
-static uint64_t staged_of(const struct call *c, int rank)
-{
-    trib_counters counters = TRIB_COUNTERS_INIT;
-    CHECK_OK(trib_comm_counters(&counters, c->ranks->comms[rank]));
-    return counters.staged_calls;
-}
-
 /* All ranks make the call; `staged`: the odd rank's buffer goes through scratch. */
 static void check_served(struct call *c, bool staged)
 {
-    const struct fake_pulls before = fake_pulls();
-    const bool pulled = c->rule->server == BY_PULL, is_nccls = c->rule->server == BY_NCCL;
+    const bool is_nccls = c->rule->server == BY_NCCL;
     const long messages = c->kind == ALLTOALL ? 2 * RANKS : 1; /* of a rank, if NCCL gets them */
-    const uint64_t counted[RANKS] = {staged_of(c, 0), staged_of(c, 1)};
+    const uint64_t counted[RANKS] = {large_staged(c->ranks, 0), large_staged(c->ranks, 1)};
     fill(c);
     fake_move_data(is_nccls);
     check_ranks(RANKS, call_rank, c);
     fake_move_data(false);
     for (int rank = 0; rank < RANKS; rank++) {
         check_rank(c, rank);
-        CHECK_MSG(staged_of(c, rank) == counted[rank] + (staged && rank == c->odd),
+        CHECK_MSG(large_staged(c->ranks, rank) == counted[rank] + (staged && rank == c->odd),
                   "%s %d: staged_calls", operations[c->kind], rank);
     }
-    CHECK(push_counts(c->ranks, is_nccls ? RANKS * messages : 0, c->rule->server == BY_PUSH));
-    CHECK_MSG(fake_pulls().done - before.done == pulled &&
-                  fake_pulls().staged - before.staged == staged,
-              "%s %d: pull's calls", operations[c->kind], c->odd);
+    CHECK_MSG(large_counts(c->ranks, is_nccls ? RANKS * messages : 0, c->rule->server == BY_PUSH,
+                           c->rule->server == BY_PULL, staged),
+              "%s %d: who serves it", operations[c->kind], c->odd);
 }
 
 /* The rank alone makes the call, and nothing comes of it. */
 static void check_refused(const struct call *c, int rank, trib_status status, const char *what,
                           const char *remedy)
 {
-    const long launches = fake_push_launches(), pulls = fake_pulls().done;
-    const uint64_t counted = staged_of(c, rank);
+    const long launches = fake_push_launches();
+    const uint64_t counted = large_staged(c->ranks, rank);
     CHECK_STATUS(queue(c, rank), status);
     CHECK_DETAIL(operations[c->kind]);
     CHECK_DETAIL(what);
     CHECK_DETAIL(remedy);
-    CHECK(push_counts(c->ranks, 0, 0) && fake_push_launches() == launches &&
-          fake_pulls().done == pulls && staged_of(c, rank) == counted);
+    CHECK(large_counts(c->ranks, 0, 0, 0, 0) && fake_push_launches() == launches &&
+          large_staged(c->ranks, rank) == counted);
     CHECK(push_is_done(c->ranks, rank));
 }
 
@@ -295,7 +286,7 @@ static void check_rule(const struct rule *rule)
     fake_version(ABORTABLE);
     if (push_open(&ranks, RANKS, 4, &options)) {
         check_ranks(RANKS, allocate_rank, &c);
-        (void)push_counts(&ranks, -1, -1);
+        (void)large_counts(&ranks, -1, -1, -1, -1);
         for (int kind = 0; kind < KINDS; kind++) {
             c.kind = (enum kind)kind;
             check_kind(&c);

@@ -24,6 +24,13 @@ bool large_counts(struct push_ranks *ranks, long nccl, long pushes, long pulls, 
                         good);
 }
 
+uint64_t large_staged(const struct push_ranks *ranks, int rank)
+{
+    trib_counters counters = TRIB_COUNTERS_INIT;
+    CHECK_OK(trib_comm_counters(&counters, ranks->comms[rank]));
+    return counters.staged_calls;
+}
+
 void large_sum(const struct push_ranks *ranks, int rank)
 {
     CHECK_OK(push_sum(ranks, rank, LARGE_N, TRIB_F32));

@@ -14,6 +14,8 @@ bool large_open(struct push_ranks *ranks, int size, uint64_t peer_bytes);
 /* Since the last time NCCL has got `nccl` calls of ranks; push has served `pushes` calls, pull `pulls`, of
  * which `staged` went through scratch. NCCL -1: whatever it was. */
 bool large_counts(struct push_ranks *ranks, long nccl, long pushes, long pulls, long staged);
+/* Calls in which a buffer of this rank went through scratch, as it has counted them. */
+uint64_t large_staged(const struct push_ranks *ranks, int rank);
 
 /* A sum of LARGE_N f32 of `rank`, in place. */
 void large_sum(const struct push_ranks *ranks, int rank);

@@ -9,14 +9,6 @@
 
 enum { RANKS = 2 };
 
-/* Of its own buffers, as the rank has counted them. */
-static uint64_t staged_of(const struct push_ranks *ranks, int rank)
-{
-    trib_counters counters = TRIB_COUNTERS_INIT;
-    CHECK_OK(trib_comm_counters(&counters, ranks->comms[rank]));
-    return counters.staged_calls;
-}
-
 /* Not in place: `rank` sends from `made`, which peers can access or not, or receives there. In one shot they access
  * what is sent, in two what is received. */
 struct made_call {
@@ -45,7 +37,7 @@ static void check_memory(struct push_ranks *ranks, const struct made_call *c)
     const int rank = c->rank, other = 1 - rank;
     float *spare[RANKS] = {NULL, NULL}, *const made = c->made;
     const struct push_ranks all = *ranks;
-    const uint64_t before = staged_of(ranks, rank), others = staged_of(ranks, other);
+    const uint64_t before = large_staged(ranks, rank), others = large_staged(ranks, other);
     for (int r = 0; r < RANKS; r++)
         CHECK_OK(trib_device_alloc((void **)&spare[r], ranks->devices[r], LARGE_BYTES));
     push_fill(ranks, TRIB_F32, LARGE_N);
@@ -56,7 +48,8 @@ static void check_memory(struct push_ranks *ranks, const struct made_call *c)
     ranks->data[rank] = c->sends ? spare[rank] : made;
     ranks->data[other] = spare[other];
     CHECK(push_summed(ranks, TRIB_F32, LARGE_N));
-    CHECK(staged_of(ranks, rank) == before + is_staged(c) && staged_of(ranks, other) == others);
+    CHECK(large_staged(ranks, rank) == before + is_staged(c) &&
+          large_staged(ranks, other) == others);
     *ranks = all;
     CHECK(large_counts(ranks, 0, 0, 1, is_staged(c)));
     for (int r = 0; r < RANKS; r++)
@@ -68,7 +61,7 @@ static void check_unstaged(struct push_ranks *ranks, const struct made_call *c)
 {
     const int rank = c->rank, other = 1 - rank;
     float *const own = ranks->data[rank], *spare = NULL;
-    const uint64_t before = staged_of(ranks, rank);
+    const uint64_t before = large_staged(ranks, rank);
     const bool refused = is_staged(c);
     CHECK_OK(trib_device_alloc((void **)&spare, ranks->devices[other], LARGE_BYTES));
     const trib_status status = sum(ranks, rank, c->sends ? c->made : own, c->sends ? own : c->made,
@@ -81,7 +74,7 @@ static void check_unstaged(struct push_ranks *ranks, const struct made_call *c)
         for (int r = 0; r < RANKS; r++)
             CHECK_OK(trib_comm_wait(ranks->comms[r], ranks->streams[r], PUSH_PLENTY_MS));
     }
-    CHECK(staged_of(ranks, rank) == before && large_counts(ranks, 0, 0, !refused, 0));
+    CHECK(large_staged(ranks, rank) == before && large_counts(ranks, 0, 0, !refused, 0));
     CHECK_OK(trib_device_free(ranks->devices[other], spare));
 }
 

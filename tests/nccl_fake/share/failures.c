@@ -142,12 +142,13 @@ static void tried(enum fake_pushing how, int failing, const char *words)
 /* One rank does not reach another in the last lane of the trial: that one alone finds out, and all drop. */
 static void lost_parts(void)
 {
-    for (int pair = 0; pair < RANKS * RANKS; pair++) {
-        if (pair / RANKS == pair % RANKS)
-            continue;
-        fake_lose_part(pair / RANKS, pair % RANKS, 1);
-        tried(FAKE_PUSH_LOSES_PART, 1, "does not arrive");
-    }
+    for (int from = 0; from < RANKS; from++)
+        for (int to = 0; to < RANKS; to++) {
+            if (from == to)
+                continue;
+            fake_lose_part(from, to, 1);
+            tried(FAKE_PUSH_LOSES_PART, 1, "does not arrive");
+        }
 }
 
 /* It has died, or waits elsewhere: the others do not wait for it for ever. */
