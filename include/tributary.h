@@ -1162,7 +1162,8 @@ TRIB_API trib_status trib_alltoall(trib_comm *comm, const void *send, void *recv
                                    trib_dtype dtype, trib_stream stream);
 
 /** trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory: with
- *  TRIB_VARIANT_SYMMETRIC that is slower than with AUTO, on all ranks (trib_counters.staged_calls). */
+ *  TRIB_VARIANT_SYMMETRIC that is slower than with AUTO, on all ranks (trib_counters.staged_calls), and with a
+ *  process each TRIB_CALL_UNSTAGED refuses it. */
 TRIB_API trib_status trib_alltoall_with(trib_comm *comm, const void *send, void *recv, size_t count,
                                         trib_dtype dtype, const trib_call_options *options,
                                         trib_stream stream);

@@ -115,8 +115,9 @@ static trib_status check_unstaged(struct trib_comm *comm, int operation,
         "`%s` is memory that the devices of the other ranks cannot access, so it "
         "would go through memory of the library, and options.flags has "
         "TRIB_CALL_UNSTAGED: allocate it by trib_symmetric_alloc, or, if all ranks "
-        "are in this process, by cudaMalloc on the rank's device; or leave that "
-        "flag out; or let all ranks pass TRIB_VARIANT_NCCL, if none has queued the call",
+        "are in this process, by cudaMalloc on the rank's device (an alltoall in "
+        "place sends a copy: pass another `recv`); or leave that flag out; or let "
+        "all ranks pass TRIB_VARIANT_NCCL, if none has queued the call",
         buffer);
 }
 

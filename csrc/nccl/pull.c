@@ -136,9 +136,13 @@ static struct tri_nccl_pull_reached reached_of(const struct tri_nccl_pull *pull,
     return found;
 }
 
+/* An alltoall in place sends from core's copy, which only the devices of this process map. */
 const char *tri_nccl_pull_stages(const struct tri_call *call)
 {
-    return reached_of(call->transport->push->pull, call).unmapped;
+    const struct tri_nccl_pull *pull = call->transport->push->pull;
+    if (call->kind == TRI_ALLTOALL && call->send == call->recv)
+        return pull->here == pull->size ? NULL : "send";
+    return reached_of(pull, call).unmapped;
 }
 
 /* Without patience, as push. */

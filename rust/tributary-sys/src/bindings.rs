@@ -1111,7 +1111,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory: with\n  TRIB_VARIANT_SYMMETRIC that is slower than with AUTO, on all ranks (trib_counters.staged_calls)."]
+    #[doc = " trib_alltoall with options. In place what the peers read is a copy, in no symmetric memory: with\n  TRIB_VARIANT_SYMMETRIC that is slower than with AUTO, on all ranks (trib_counters.staged_calls), and with a\n  process each TRIB_CALL_UNSTAGED refuses it."]
     pub fn trib_alltoall_with(
         comm: *mut trib_comm,
         send: *const ::core::ffi::c_void,

@@ -94,6 +94,19 @@ static struct tri_call sum_of(const struct share_ranks *ranks, size_t count, tri
                              .variant = variant};
 }
 
+/* Which buffer goes through scratch. */
+static const char *staged_of_alltoall(const struct share_ranks *ranks, char *send, char *recv)
+{
+    const struct tri_call call = {.kind = TRI_ALLTOALL,
+                                  .transport = ranks->of[0],
+                                  .send = send,
+                                  .recv = recv,
+                                  .count = 262144 + 4,
+                                  .dtype = TRIB_F32,
+                                  .variant = TRIB_VARIANT_SYMMETRIC};
+    return transports()->stages(&call);
+}
+
 static const char *refusal(const struct share_ranks *ranks, trib_variant variant)
 {
     const struct tri_call call = sum_of(ranks, LARGE_N, TRIB_F32, variant);
@@ -212,6 +225,8 @@ static void kinds(void)
             CHECK(kind_works(&all, kinds_of[i], TRIB_VARIANT_SYMMETRIC, send, recv, SHARE_N) &&
                   pulled(&all, 0, 0));
         }
+        CHECK(staged_of_alltoall(&ranks, send[0], recv[0]) == NULL);
+        CHECK(staged_of_alltoall(&ranks, send[0], send[0]) != NULL); /* a copy */
         CHECK(kind_works(&all, TRI_BROADCAST, TRIB_VARIANT_SYMMETRIC, send, recv, SHARE_N) &&
               pulled(&all, 0, 0));
         CHECK(kind_works(&all, TRI_BROADCAST, TRIB_VARIANT_ONE_SHOT, send, recv, LARGE_N) &&
