@@ -332,7 +332,8 @@ struct tri_transport_ops {
     bool (*packs_itself)(const struct tri_call *call);
 
     /* Which buffer of this rank's, "send" or "recv", that its peers are to access would go through memory of the
-     * backend, for they cannot? NULL: none. The member is NULL where there never is one. */
+     * backend, for they cannot? NULL: none. The call is the caller's: of an alltoall in place, for which core
+     * sends a copy, that copy is meant. The member is NULL where there never is one. */
     const char *(*stages)(const struct tri_call *call);
 
     /* Stream-ordered backends only, NULL otherwise: note the start and the end of a call for

@@ -37,3 +37,8 @@ trib_status allreduce(struct tri_transport *transport, trib_stream stream)
     tri_abort_unregister(state);
     return status != TRIB_OK ? status : tri_abort_status(state);
 }
+
+uint32_t load_flag(const uint32_t *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+}

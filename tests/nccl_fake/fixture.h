@@ -14,5 +14,7 @@ struct tri_call one_call(struct tri_transport *transport, enum tri_kind kind, fl
                          float *recv, trib_stream stream);
 /* An allreduce, as core issues it. */
 trib_status allreduce(struct tri_transport *transport, trib_stream stream);
+/* Of an abort state. Atomic: an abort sets it, and so does the thread that destroys what NCCL has. */
+uint32_t load_flag(const uint32_t *flag);
 
 #endif

@@ -61,11 +61,6 @@ static void abort_pair(const struct pair *pair)
     (void)tri_abort_raise(pair->handle, TRIB_ERR_ABORTED, "for its state");
 }
 
-static uint32_t flag_of(const struct pair *pair)
-{
-    return __atomic_load_n(pair->flag, __ATOMIC_SEQ_CST);
-}
-
 /* Close and destroy the ranks; the handle stays. */
 static void finish_pair(struct pair *pair)
 {
@@ -162,7 +157,7 @@ static void orderly(bool aborted)
         if (aborted) {
             tri_abort_hold(pair.handle);
             abort_pair(&pair);
-            CHECK(flag_of(&pair) == TRI_STOPPED); /* no job waits for other processes */
+            CHECK(load_flag(pair.flag) == TRI_STOPPED); /* no job waits for other processes */
             tri_abort_let_go(pair.handle);
             is(&pair, TRIB_COMM_ABORTED, "");
         }
@@ -179,9 +174,9 @@ static void orderly(bool aborted)
 static void check_released(const struct pair *pair)
 {
     const double start = check_now_ms();
-    while (flag_of(pair) != TRI_STOPPED && check_now_ms() < start + SOON_MS)
+    while (load_flag(pair->flag) != TRI_STOPPED && check_now_ms() < start + SOON_MS)
         check_sleep_ms(1);
-    CHECK(flag_of(pair) == TRI_STOPPED);
+    CHECK(load_flag(pair->flag) == TRI_STOPPED);
 }
 
 /* NCCL is told to abort once the ranks in other processes have stopped, too, and so are the streams. */
@@ -194,7 +189,7 @@ static void held(void)
         fake_hold(FAKE_RECLAIM, true);
         tri_abort_hold(pair.handle);
         abort_pair(&pair);
-        const uint32_t flag = flag_of(&pair);
+        const uint32_t flag = load_flag(pair.flag);
         CHECK(flag == TRI_STOPPED_HERE || tri_abort_may_interrupt(pair.handle));
         check_sleep_ms(20); /* the job has run several rounds by then */
         char text[TEXT];
