@@ -51,9 +51,9 @@ __device__ inline uint32_t load_abort_word(const uint32_t *word)
 }
 
 constexpr unsigned long long kOthersFor = TRI_OTHERS_MS * 1000000ull; // ns
-constexpr unsigned int kOthersEvery = 2000;                           // ns
+constexpr unsigned int kOthersEvery = 200000; // ns: 128 blocks may load the word
 
-// By one thread of a kernel that has refused or given up its call: it ends once ranks of other processes have
+// By one thread of a block that has refused or given up its call: it ends once ranks of other processes have
 // stopped as well, for what is queued behind it is not to reach them before.
 __device__ inline void await_others(const uint32_t *word)
 {

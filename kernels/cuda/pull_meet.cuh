@@ -113,7 +113,8 @@ __device__ inline bool await_turn(const PullJob &job, const Twin &twin, int peer
         const uint64_t found = load_state(state);
         if (has_come(found, twin.turn))
             return true;
-        if (is_forsaken(job, twin, found) || gives_up(job, job.control[twin.self.rank], waiting))
+        if (is_forsaken(job, twin, found) ||
+            gives_up<false>(job, job.control[twin.self.rank], waiting))
             return false;
     }
 }
@@ -141,17 +142,15 @@ __device__ inline void leave(const PullJob &job, const Twin &twin, int peer, uin
 __device__ inline void await_end(const PullJob &job)
 {
     const unsigned long long since = global_ns();
-    for (uint32_t found;
-         (found = load_abort_word(job.abort_flag)) == 0 || found == TRI_STOPPED_HERE;) {
-        if (found == TRI_STOPPED_HERE && global_ns() - since > kOthersFor)
-            return;
-        if (found == 0 && job.patience != 0 && global_ns() - since > job.patience)
+    while (load_abort_word(job.abort_flag) == 0) {
+        if (job.patience != 0 && global_ns() - since > job.patience)
             asm volatile("st.relaxed.sys.global.u32 [%0], %1;"
                          :
                          : "l"(job.abort_flag), "r"(uint32_t{TRI_PUSH_LATE})
                          : "memory");
         __nanosleep(kAwaitsEvery);
     }
+    await_others(job.abort_flag);
 }
 
 // By all threads of a block that gives up, or whose peer has; `next` as for leave.
@@ -225,7 +224,7 @@ __device__ inline bool take_pointers(const PullJob &job, const Twin &twin, int p
             return false;
         if (has_come(found, twin.turn)) // it waits at the next barrier already
             expected = found;
-        else if (gives_up(job, job.control[twin.self.rank], waiting))
+        else if (gives_up<false>(job, job.control[twin.self.rank], waiting))
             return false;
     }
     asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"

@@ -115,7 +115,7 @@ __device__ inline bool receive_chunk(const PushJob &job, const tri_push_rank &se
             full = full && all_full<Wide>(granules[r]);
         if (full)
             return true;
-        if (gives_up(job, self.control, waiting))
+        if (gives_up<true>(job, self.control, waiting))
             return false;
     }
 }
@@ -128,7 +128,7 @@ __device__ inline bool take_chunk(const PushJob &job, const tri_push_rank &self,
     Waiting waiting = {clock64(), 0};
     for (granules = load_granules<Wide>(at); !all_full<Wide>(granules);
          granules = load_granules<Wide>(at))
-        if (gives_up(job, self.control, waiting))
+        if (gives_up<true>(job, self.control, waiting))
             return false;
     store_granules<Wide>(at, {kPushEmpty, kPushEmpty, kPushEmpty, kPushEmpty});
     return true;

@@ -37,8 +37,8 @@ struct Waiting {
 };
 
 // Has an abort or a deadline ended all calls of this rank? One of its threads in 10 us reads the flag,
-// which is in memory of the host.
-template <typename Job, typename Control>
+// which is in memory of the host. `Awaits`: that one returns once other processes have stopped, too.
+template <bool Awaits, typename Job, typename Control>
 __device__ inline bool gives_up(const Job &job, Control *control, Waiting &waiting)
 {
     if (clock64() - waiting.asked < kAsksEvery)
@@ -66,7 +66,8 @@ __device__ inline bool gives_up(const Job &job, Control *control, Waiting &waiti
     if (over == 0)
         return false;
     end_all(control, over == TRI_STOPPED_HERE ? uint32_t{TRI_PUSH_ABORTED} : over);
-    await_others(job.abort_flag);
+    if constexpr (Awaits)
+        await_others(job.abort_flag);
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/stopped.h"
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
@@ -13,6 +14,7 @@
 #include "tests/pull/gpus_lists.h"
 #include "tests/pull/ranks.h"
 #include "tests/pull/rows.h"
+#include "tests/push/settings.h"
 
 enum { BYTES = 256 << 10, EDGE = 256, ROOM = BYTES + 2 * EDGE };
 
@@ -196,8 +198,7 @@ static void types_and_reductions(struct ranks *ranks)
 
 enum { QUEUED = 100, FEW = 16384, LATE_MS = 1200 };
 
-/* ms from when the flag is set, or from the first call, until the stream has ended them all. */
-static double wait_in_vain(struct ranks *ranks, void *const *data, bool sets)
+static void queue_in_vain(struct ranks *ranks, void *const *data)
 {
     const struct ranks_call call = {.count = FEW,
                                     .dtype = TRIB_F32,
@@ -205,17 +206,31 @@ static double wait_in_vain(struct ranks *ranks, void *const *data, bool sets)
                                     .way = TRI_PULL_TWO_SHOT,
                                     .blocks = 8,
                                     .unmapped = RANKS_ALL_MAPPED};
-    uint64_t began = tri_now_ns();
     for (int i = 0; i < QUEUED; i++)
         ranks_pull(ranks, 0, (const void *const *)data, data, &call);
-    if (sets) {
-        check_sleep_ms(50);
-        CHECK(cudaStreamQuery(ranks->streams[0]) == cudaErrorNotReady);
-        began = tri_now_ns();
-        __atomic_store_n(ranks->abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
-    }
+}
+
+/* ms from then until the stream has ended them all. */
+static double wait_since(struct ranks *ranks, uint64_t began_ns)
+{
     ranks_wait(ranks);
-    return (double)(tri_now_ns() - began) / 1e6;
+    return (double)(tri_now_ns() - began_ns) / 1e6;
+}
+
+static void aborted(struct ranks *ranks, void *const *data, int without)
+{
+    const int each = ranks->each;
+    for (enum setting setting = ALL_STOP; setting <= OTHERS_NEVER_STOP; setting++) {
+        const double least = setting == OTHERS_NEVER_STOP ? TRI_OTHERS_MS : 0;
+        ranks->each = without;
+        queue_in_vain(ranks, data);
+        const double took =
+            wait_since(ranks, settings_make(ranks->abort_flag, setting, ranks->streams[0]));
+        printf("pull: %d calls end %.3f ms after an abort\n", (int)QUEUED, took);
+        CHECK_MSG(took >= least && took < least + 20, "setting %d: %g ms", (int)setting, took);
+        ranks->each = each;
+        ranks_renew(ranks);
+    }
 }
 
 /* With one GPU: of a communicator of which it has not all ranks. */
@@ -226,21 +241,18 @@ static void no_peer(struct ranks *ranks)
     for (int r = 0; r < ranks->size; r++)
         data[r] = ranks_alloc(ranks, r, FEW * sizeof(float));
     const int without = ranks->devices == 1 ? ranks->size - 1 : each;
-    ranks->each = without;
     check_begin("pull of %d ranks on %d GPUs: aborted without all peers", ranks->size,
                 ranks->devices);
     ranks->patience_ns = 0;
-    double took = wait_in_vain(ranks, data, true);
-    printf("pull: %d calls end %.3f ms after an abort\n", (int)QUEUED, took);
-    CHECK_MSG(took < 20, "%g ms", took);
-    ranks->each = each;
-    ranks_renew(ranks);
+    aborted(ranks, data, without);
     check_end();
 
     check_begin("pull of %d ranks on %d GPUs: its patience ends", ranks->size, ranks->devices);
     ranks->patience_ns = 30000000;
     ranks->each = without;
-    took = wait_in_vain(ranks, data, false);
+    const uint64_t began = tri_now_ns();
+    queue_in_vain(ranks, data);
+    const double took = wait_since(ranks, began);
     printf("pull: %d calls end %.3f ms after the first began, with 30 ms of patience\n",
            (int)QUEUED, took);
     CHECK_MSG(took >= 30 && took < 60, "%g ms", took);

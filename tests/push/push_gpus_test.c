@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/stopped.h"
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
 #include "tests/push/gpus.h"
 #include "tests/push/gpus_kinds.h"
+#include "tests/push/settings.h"
 #include "tests/push/soak.h"
 
 /* ---- every type and reduction */
@@ -234,23 +236,33 @@ static void streams_and_communicators(struct gpus *gpus)
 
 enum { QUEUED = 100 };
 
-/* ms from when the flag is set, or from the first call, until the stream has ended them all. */
-static double wait_in_vain(struct gpus *gpus, float *data, bool sets)
+static void queue_in_vain(struct gpus *gpus, float *data)
 {
-    uint64_t began = tri_now_ns();
     MUST(cudaSetDevice(0));
     for (int i = 0; i < QUEUED; i++)
         gpus_push_one(gpus, 0, data, data,
                       (struct gpus_call){.count = 16384, .dtype = TRIB_F32, .op = TRIB_SUM},
                       gpus->streams[0]);
-    if (sets) {
-        check_sleep_ms(50);
-        CHECK(cudaStreamQuery(gpus->streams[0]) == cudaErrorNotReady);
-        began = tri_now_ns();
-        __atomic_store_n(gpus->abort_flag, TRI_PUSH_ABORTED, __ATOMIC_RELEASE);
-    }
+}
+
+/* ms from then until the stream has ended them all. */
+static double wait_since(struct gpus *gpus, uint64_t began_ns)
+{
     gpus_wait(gpus, 0);
-    return (double)(tri_now_ns() - began) / 1e6;
+    return (double)(tri_now_ns() - began_ns) / 1e6;
+}
+
+static void aborted(struct gpus *gpus, float *data)
+{
+    for (enum setting setting = ALL_STOP; setting <= OTHERS_NEVER_STOP; setting++) {
+        const double least = setting == OTHERS_NEVER_STOP ? TRI_OTHERS_MS : 0;
+        queue_in_vain(gpus, data);
+        const double took =
+            wait_since(gpus, settings_make(gpus->abort_flag, setting, gpus->streams[0]));
+        printf("push: %d calls end %.3f ms after an abort\n", (int)QUEUED, took);
+        CHECK_MSG(took >= least && took < least + 20, "setting %d: %g ms", (int)setting, took);
+        gpus_renew(gpus);
+    }
 }
 
 static void no_peer(struct gpus *gpus)
@@ -258,15 +270,14 @@ static void no_peer(struct gpus *gpus)
     float *data = gpus_alloc(0, 65536);
     check_begin("push on %d GPUs: aborted without its peers", gpus->size);
     gpus->patience_ns = 0;
-    double took = wait_in_vain(gpus, data, true);
-    printf("push: %d calls end %.3f ms after an abort\n", (int)QUEUED, took);
-    CHECK_MSG(took < 20, "%g ms", took);
-    gpus_renew(gpus);
+    aborted(gpus, data);
     check_end();
 
     check_begin("push on %d GPUs: its patience ends", gpus->size);
     gpus->patience_ns = 30000000;
-    took = wait_in_vain(gpus, data, false);
+    const uint64_t began = tri_now_ns();
+    queue_in_vain(gpus, data);
+    const double took = wait_since(gpus, began);
     printf("push: %d calls end %.3f ms after the first began, with 30 ms of patience\n",
            (int)QUEUED, took);
     CHECK_MSG(took >= 30 && took < 60, "%g ms", took);

@@ -1,0 +1,21 @@
+/* How an abort reaches kernels that wait. */
+#include "tests/push/settings.h"
+
+#include "csrc/base/clock.h"
+#include "csrc/base/stopped.h"
+#include "tests/check.h"
+
+static uint64_t set(uint32_t *flag, uint32_t value, cudaStream_t stream)
+{
+    check_sleep_ms(50);
+    CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+    const uint64_t now = tri_now_ns();
+    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+    return now;
+}
+
+uint64_t settings_make(uint32_t *flag, enum setting setting, cudaStream_t stream)
+{
+    const uint64_t began = set(flag, setting == ALL_STOP ? TRI_STOPPED : TRI_STOPPED_HERE, stream);
+    return setting == OTHERS_STOP_LATER ? set(flag, TRI_STOPPED, stream) : began;
+}
