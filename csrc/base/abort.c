@@ -99,13 +99,16 @@ void tri_abort_own_flag(struct trib_abort *state, void (*give)(void *flag))
     state->give = give;
 }
 
+/* Not under the lock: a part's observers, which hold the part's, may be about to stop the state. Parts stay as long
+ * as the state; for one that is added later add_part does it. */
 void tri_abort_keep_flag(struct trib_abort *state)
 {
     pthread_mutex_lock(&state->lock);
     atomic_store_explicit(&state->kept, true, memory_order_relaxed);
-    for (const struct part *part = state->parts; part != NULL; part = part->next)
-        tri_abort_keep_flag(part->state);
+    const struct part *part = state->parts;
     pthread_mutex_unlock(&state->lock);
+    for (; part != NULL; part = part->next)
+        tri_abort_keep_flag(part->state);
 }
 
 struct trib_abort *tri_abort_retain(struct trib_abort *state)
@@ -275,9 +278,10 @@ bool tri_abort_add_part(struct trib_abort *state, struct trib_abort *part)
         *added = (struct part){tri_abort_retain(part), state->parts};
         state->parts = added;
     }
-    if (atomic_load_explicit(&state->kept, memory_order_relaxed))
-        tri_abort_keep_flag(part);
+    const bool kept = atomic_load_explicit(&state->kept, memory_order_relaxed);
     pthread_mutex_unlock(&state->lock);
+    if (kept)
+        tri_abort_keep_flag(part);
     return true;
 }
 

@@ -81,7 +81,8 @@ int32_t tri_abort_lost(const struct trib_abort *state, int32_t *out, int32_t cap
  * unobserve, and before the hook, if it has just stopped. Once tri_abort_unobserve has returned, it
  * neither runs nor will run. Unlike a hook it may raise another state, one of whose observers raises
  * this one in turn: a raise takes a state's lock only if it has stopped that state, and whoever holds
- * the lock of a live state raises nothing meanwhile; so nobody waits for each other. */
+ * the lock of a live state raises nothing meanwhile, and takes no other state's; so nobody waits for each
+ * other. */
 struct tri_abort_observer {
     void (*raised)(void *context, bool relayed);
     void *context;

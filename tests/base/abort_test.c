@@ -3,6 +3,7 @@
 #include "csrc/base/abort.h"
 #include "csrc/base/stopped.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,6 +362,48 @@ static void in_turn(void)
     check_end();
 }
 
+/* An observer of a part stops the whole, while another thread keeps the whole's flag, and with it the part's. */
+struct kept_late {
+    struct trib_abort *whole;
+    pthread_t keeper;
+};
+
+static void *keep_it(void *whole)
+{
+    tri_abort_keep_flag(whole);
+    return NULL;
+}
+
+static void keeps_and_raises(void *context, bool relayed)
+{
+    struct kept_late *late = context;
+    (void)relayed;
+    if (!CHECK(pthread_create(&late->keeper, NULL, keep_it, late->whole) == 0))
+        abort();
+    check_sleep_ms(50); /* it waits for the part, whose lock is held here */
+    (void)raise_it(late->whole);
+}
+
+static void kept_meanwhile(void)
+{
+    struct hook whole, part;
+    struct kept_late late;
+    struct tri_abort_observer observer = {.raised = keeps_and_raises, .context = &late};
+    check_begin("a part stops the whole, whose flag another thread keeps");
+    create(&whole);
+    create(&part);
+    late.whole = whole.state;
+    CHECK(tri_abort_add_part(whole.state, part.state));
+    tri_abort_observe(part.state, &observer);
+    CHECK(raise_it(part.state));
+    CHECK(!tri_abort_live(whole.state) && whole.calls == 1);
+    CHECK(pthread_join(late.keeper, NULL) == 0);
+    tri_abort_unobserve(part.state, &observer);
+    tri_abort_release(whole.state);
+    tri_abort_release(part.state);
+    check_end();
+}
+
 /* Many threads register and unregister until a raise stops them; some raise. */
 enum { VISITORS = 4, RAISERS = 3 };
 
@@ -617,6 +660,7 @@ int main(void)
     reclaimed_alive();
     parts();
     in_turn();
+    kept_meanwhile();
     crowds();
     return check_finish("abort_test");
 }
