@@ -274,34 +274,65 @@ static trib_status launch_all(const struct batch *batch, struct tri_nccl_device_
     return status == TRIB_OK ? TRIB_OK : lose(batch, status);
 }
 
-/* `change` the order of every transport that has one, on its device. */
-static trib_status order_all(const struct batch *batch, struct tri_nccl_device_guard *guard,
-                             cudaError_t (*change)(struct tri_nccl_order *order, int32_t device,
-                                                   cudaStream_t stream))
+/* Has its transport an order, of which it is the batch's first call? */
+static bool is_ordered(const struct batch *batch, size_t i)
+{
+    return batch->calls[i].transport->push != NULL && is_first(batch, i);
+}
+
+static trib_status order_failed(const struct tri_call *call, cudaError_t error)
+{
+    return error == cudaSuccess
+               ? TRIB_OK
+               : tri_nccl_cuda_fail(error, tri_nccl_kind_name(call->kind), call->transport->device);
+}
+
+static trib_status begin_all(const struct batch *batch, struct tri_nccl_device_guard *guard)
 {
     for (size_t i = 0; i < batch->n; i++) {
-        struct tri_transport *transport = batch->calls[i].transport;
-        if (transport->push == NULL || !is_first(batch, i))
+        const struct tri_call *call = &batch->calls[i];
+        struct tri_transport *transport = call->transport;
+        if (!is_ordered(batch, i))
             continue;
         TRI_TRY(tri_nccl_switch_device(guard, transport->device));
-        const cudaError_t error =
-            change(&transport->order, transport->device, batch->calls[i].stream);
-        if (error != cudaSuccess)
-            return tri_nccl_cuda_fail(error, tri_nccl_kind_name(batch->calls[i].kind),
-                                      transport->device);
+        TRI_TRY(order_failed(
+            call, tri_nccl_order_begin(&transport->order, transport->device, call->stream)));
     }
     return TRIB_OK;
+}
+
+static trib_status end_order(const struct tri_call *call, struct tri_nccl_device_guard *guard)
+{
+    struct tri_nccl_order *order = &call->transport->order;
+    const trib_status status = tri_nccl_switch_device(guard, call->transport->device);
+    order->lost = order->lost || status != TRIB_OK;
+    return status == TRIB_OK ? order_failed(call, tri_nccl_order_end(order, call->stream)) : status;
+}
+
+/* Of every transport, whatever was launched and whatever fails: memory is freed once these ends have passed. */
+static trib_status end_all(const struct batch *batch, struct tri_nccl_device_guard *guard)
+{
+    trib_status first = TRIB_OK;
+    for (size_t i = 0; i < batch->n; i++) {
+        const trib_status status =
+            is_ordered(batch, i) ? end_order(&batch->calls[i], guard) : TRIB_OK;
+        first = first == TRIB_OK ? status : first;
+    }
+    return first == TRIB_OK ? TRIB_OK : lose(batch, first);
 }
 
 /* *out_handed: calls were queued, or some of them. NCCL comes first: it may refuse. */
 static trib_status queue(const struct batch *batch, struct tri_nccl_device_guard *guard,
                          bool *out_handed)
 {
-    TRI_TRY(order_all(batch, guard, tri_nccl_order_begin));
+    TRI_TRY(begin_all(batch, guard));
     TRI_TRY(call_nccl_locked(batch, guard, out_handed));
-    TRI_TRY(launch_all(batch, guard, out_handed));
-    const trib_status status = order_all(batch, guard, tri_nccl_order_end);
-    return status == TRIB_OK ? TRIB_OK : lose(batch, status);
+    const trib_status launched = launch_all(batch, guard, out_handed);
+    if (launched == TRIB_OK)
+        return end_all(batch, guard);
+    const struct tri_detail_copy detail = tri_detail_copy();
+    (void)end_all(batch, guard); /* of what was launched before it */
+    return tri_fail(launched, "%s", detail.text);
 }
 
 static trib_status queue_counted(const struct batch *batch, struct tri_nccl_device_guard *guard)

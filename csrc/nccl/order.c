@@ -84,9 +84,8 @@ static cudaError_t end_captured(struct tri_nccl_order *order, cudaStream_t strea
     return cudaSuccess;
 }
 
-cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, int32_t device, cudaStream_t stream)
+cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, cudaStream_t stream)
 {
-    (void)device;
     if (order->begun.capture != 0)
         return end_captured(order, stream);
     const cudaError_t error = cudaEventRecord(order->event, stream);

@@ -34,11 +34,11 @@ struct tri_nccl_order {
 cudaError_t tri_nccl_order_create(struct tri_nccl_order *order);
 void tri_nccl_order_destroy(struct tri_nccl_order *order);
 
-/* Before and after the queueing of a call on `stream` of `device`, which is current: it waits for the one before
- * if that was made on another stream. Nothing orders a call that a graph captures and one that it
+/* Before and after the queueing of a call on `stream`, whose device is current: it waits for the one before if
+ * that was made on another stream. After, also if it could not be queued: another one of it may have been. Nothing orders a call that a graph captures and one that it
  * does not capture: that is for the caller. */
 cudaError_t tri_nccl_order_begin(struct tri_nccl_order *order, int32_t device, cudaStream_t stream);
-cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, int32_t device, cudaStream_t stream);
+cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, cudaStream_t stream);
 
 /* Make `stream` wait for the newest call that runs. */
 cudaError_t tri_nccl_order_wait(const struct tri_nccl_order *order, cudaStream_t stream);

@@ -64,8 +64,7 @@ static cudaError_t queue_copy(struct tri_transport *transport, void *recv,
                     : cudaErrorLaunchFailure;
     else if (error == cudaSuccess && recv != call->send && bytes > 0)
         error = cudaMemcpyAsync(recv, call->send, bytes, cudaMemcpyDefault, stream);
-    return error == cudaSuccess ? tri_nccl_order_end(&transport->order, transport->device, stream)
-                                : error;
+    return error == cudaSuccess ? tri_nccl_order_end(&transport->order, stream) : error;
 }
 
 trib_status tri_nccl_single(const struct tri_call *calls, size_t n)

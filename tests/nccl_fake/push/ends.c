@@ -14,6 +14,12 @@ static void abort_ranks(const struct push_ranks *ranks)
     trib_abort_release(handle);
 }
 
+static void destroy_ranks(const struct push_ranks *ranks)
+{
+    for (int rank = 0; rank < RANKS; rank++)
+        CHECK_OK(trib_comm_destroy(ranks->comms[rank]));
+}
+
 /* The stream ends soon. */
 static void check_done(const struct push_ranks *ranks, int rank)
 {
@@ -69,8 +75,7 @@ static void held(void)
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(push_sum(&ranks, rank, PUSH_N, TRIB_F32));
         abort_ranks(&ranks);
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
+        destroy_ranks(&ranks);
         CHECK_STATUS(trib_quiesce(PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
         const int kept = fake_mappings();
         CHECK(kept > 0);
@@ -99,6 +104,42 @@ static void no_launch(void)
     push_end();
 }
 
+/* A sum of rank 0 in both, as one call of the backend, which fails. */
+static void sum_in_both(const struct push_ranks *ranks, const struct push_ranks *others)
+{
+    trib_comm *const comms[2] = {ranks->comms[0], others->comms[0]};
+    CHECK_OK(trib_batch_begin(comms[0]));
+    CHECK_OK(trib_batch_begin(comms[1]));
+    CHECK_OK(push_sum(ranks, 0, PUSH_N, TRIB_F32));
+    CHECK_OK(push_sum(others, 0, PUSH_N, TRIB_F32));
+    CHECK_STATUS(trib_batch_end_all(comms, 2), TRIB_ERR_CUDA);
+    CHECK_STATUS(trib_comm_status(ranks->comms[1]), TRIB_ERR_CUDA);
+    CHECK_STATUS(trib_comm_status(others->comms[1]), TRIB_ERR_CUDA);
+}
+
+/* The second launch of a batch fails: the first one's kernel, which has not begun, keeps its memory. */
+static void launched_in_part(void)
+{
+    struct push_ranks ranks, others;
+    struct fake_held held;
+    push_begin("a batch that is launched in part");
+    if (push_open(&ranks, RANKS, PUSH_N * 4, NULL) && push_open(&others, RANKS, PUSH_N * 4, NULL)) {
+        const int both = fake_mappings();
+        CHECK(push_works(&ranks) && push_works(&others));
+        fake_hold_stream(&held, ranks.streams[0]);
+        fake_fail_push(1);
+        sum_in_both(&ranks, &others);
+        destroy_ranks(&ranks);
+        destroy_ranks(&others);
+        CHECK_STATUS(trib_quiesce(PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
+        CHECK(fake_mappings() >= both / 2); /* the second one's may be freed behind it */
+        fake_release_stream(&held);
+        push_drop(&ranks);
+        push_drop(&others);
+    }
+    push_end();
+}
+
 /* So does one whose end nobody could mark; and the memory that it may use, once its stream goes on, is
  * never freed. */
 static void no_mark(void)
@@ -114,13 +155,38 @@ static void no_mark(void)
         CHECK_STATUS(push_sum(&ranks, 0, PUSH_N, TRIB_F32), TRIB_ERR_CUDA);
         fake_fail_record(false);
         CHECK_STATUS(trib_comm_status(ranks.comms[1]), TRIB_ERR_CUDA);
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
+        destroy_ranks(&ranks);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(fake_mappings() == kept);
         fake_release_stream(&held);
         push_drop(&ranks);
         push_keep(kept, RANKS); /* a mapping, and memory that only its own device uses */
+    }
+    push_end();
+}
+
+/* Of two in a batch, each that was launched. */
+static void no_marks(void)
+{
+    struct push_ranks ranks, others;
+    struct fake_held held;
+    push_begin("events of a batch that cannot be recorded");
+    const int before = fake_mappings();
+    if (push_open(&ranks, RANKS, PUSH_N * 4, NULL) && push_open(&others, RANKS, PUSH_N * 4, NULL)) {
+        const int kept = fake_mappings() - before;
+        CHECK(push_works(&ranks) && push_works(&others));
+        fake_hold_stream(&held, others.streams[0]);
+        fake_fail_record(true);
+        sum_in_both(&ranks, &others);
+        fake_fail_record(false);
+        destroy_ranks(&ranks);
+        destroy_ranks(&others);
+        CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
+        CHECK(fake_mappings() == before + kept);
+        fake_release_stream(&held);
+        push_drop(&ranks);
+        push_drop(&others);
+        push_keep(kept, 2 * RANKS);
     }
     push_end();
 }
@@ -207,6 +273,7 @@ void push_ends(void)
     waiting();
     held();
     no_launch();
+    launched_in_part();
     late();
     created_late();
     created_in_part();
@@ -216,4 +283,5 @@ void push_ends(void)
 void push_kept(void)
 {
     no_mark();
+    no_marks();
 }
