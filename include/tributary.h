@@ -1227,7 +1227,8 @@ TRIB_API trib_status trib_alltoallv(trib_comm *comm, const void *send, const siz
  * ranks, and graphs whose calls use it are destroyed; before trib_symmetric_free, calls have ended as well. */
 
 /** `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what
- *  devices map at once, 2 MiB. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why. */
+ *  devices map at once, 2 MiB. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory: why, the log has
+ *  told (TRIB_LOG_INFO) when the communicator was made. */
 TRIB_API trib_status trib_symmetric_alloc(void **out, trib_comm *comm, size_t bytes);
 
 /** The same; and this rank's `bytes` bytes at `data` are copied to it, queued on `stream`. */

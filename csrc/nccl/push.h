@@ -27,9 +27,6 @@ extern const struct tri_share_ops tri_nccl_push_share;
  * aborted, or its calls have ended, and no graph repeats them. */
 void tri_nccl_push_free(struct tri_nccl_local *local);
 
-/* Has the user told NCCL that devices do not reach each other (NCCL_P2P_DISABLE)? Then it is so here, too. */
-bool tri_nccl_push_forbidden(void);
-
 /* Device memory for barriers, as long as the rank's calls run. */
 void *tri_nccl_push_word(const struct tri_transport *transport);
 

@@ -89,6 +89,12 @@ tri_nccl_launch tri_nccl_push_launch;
 
 /* ---------------------------------------------------------------------------------- push_memory.c */
 
+#define TRI_NCCL_NO_PEERS "`peer_bytes` is TRIB_NO_PEERS"
+
+/* NULL, or why there is no push of this communicator wherever its ranks are: NCCL_P2P_DISABLE tells NCCL that
+ * devices do not reach each other, and then it is so here, too. */
+const char *tri_nccl_push_refusal(const struct tri_nccl_local *local);
+
 /* The rank's device becomes current. */
 bool tri_nccl_push_switch(const struct tri_nccl_push_ranks *ranks, int32_t rank);
 

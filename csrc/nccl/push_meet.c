@@ -83,6 +83,12 @@ static const char *make(struct tri_nccl_push *push, const struct tri_nccl_push_r
     return NULL;
 }
 
+static void log_refusal(int32_t size, const char *why)
+{
+    tri_log(TRIB_LOG_INFO, "NCCL serves all calls of a communicator of %d ranks: %s", (int)size,
+            why);
+}
+
 /* All ranks have come, and none of them makes a call yet. */
 static struct tri_nccl_push *set_up(int32_t size, const struct tri_nccl_push_ranks *ranks,
                                     size_t budget)
@@ -105,17 +111,18 @@ static struct tri_nccl_push *set_up(int32_t size, const struct tri_nccl_push_ran
     }
     free(push);
     (void)cudaGetLastError();
-    tri_log(TRIB_LOG_INFO, "NCCL serves all calls of a communicator of %d ranks: %s", (int)size,
-            why);
+    log_refusal(size, why);
     return NULL;
 }
 
-/* The same answer for all ranks: each asks when NCCL has connected all of them. Locked. */
-static bool is_for(const struct tri_nccl_local *local, int32_t size)
+/* NULL, or why there is no push among `size` ranks of this process, the same for all of them. */
+static const char *refusal(const struct tri_nccl_local *local, int32_t size)
 {
-    return size >= 2 && size <= TRI_PUSH_RANKS && local->joined == size &&
-           local->key.adopted == 0 && local->key.parent_adopted == 0 &&
-           tri_kernels_cuda.push != NULL && !tri_nccl_push_forbidden();
+    if (size > TRI_PUSH_RANKS)
+        return "it has more than 8";
+    if (tri_kernels_cuda.push == NULL)
+        return "the library has no kernels for others";
+    return tri_nccl_push_refusal(local);
 }
 
 /* On the thread of the rank that came last. */
@@ -131,7 +138,9 @@ static void make_for_all(const struct tri_transport *self)
         ranks.devices[rank->rank] = rank->device;
         budget = rank->config.peer_bytes < budget ? rank->config.peer_bytes : budget;
     }
-    if (budget != 0 && tri_nccl_push_device(&guard, self->device) == TRIB_OK) {
+    if (budget == 0) {
+        log_refusal(self->size, TRI_NCCL_NO_PEERS);
+    } else if (tri_nccl_push_device(&guard, self->device) == TRIB_OK) {
         push = set_up(self->size, &ranks, (size_t)budget);
         tri_nccl_pop_device(&guard);
     }
@@ -143,12 +152,16 @@ static void make_for_all(const struct tri_transport *self)
 trib_status tri_nccl_push_meet(const struct tri_transport *self, int32_t n)
 {
     struct tri_nccl_local *local = self->local;
+    const char *const why = refusal(local, self->size);
     pthread_mutex_lock(&local->lock);
-    const bool is_ours = is_for(local, self->size);
+    const bool all_here =
+        self->size >= 2 && local->joined == self->size; /* once NCCL has connected them */
     local->met += n;
     const bool last = local->met == self->size;
     pthread_mutex_unlock(&local->lock);
-    if (!is_ours)
+    if (all_here && last && why != NULL)
+        log_refusal(self->size, why);
+    if (!all_here || why != NULL)
         return TRIB_OK;
     if (last) {
         make_for_all(self);

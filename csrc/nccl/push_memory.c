@@ -13,9 +13,11 @@
 
 enum { CHUNKS_A_KIB = 1024 / TRI_PUSH_CHUNK };
 
-bool tri_nccl_push_forbidden(void)
+const char *tri_nccl_push_refusal(const struct tri_nccl_local *local)
 {
-    return tri_environment_asks("NCCL_P2P_DISABLE");
+    if (local->key.adopted != 0 || local->key.parent_adopted != 0)
+        return "the communicator is the caller's, or of one that is";
+    return tri_environment_asks("NCCL_P2P_DISABLE") ? "NCCL_P2P_DISABLE is set" : NULL;
 }
 
 /* ------------------------------------------------------------------------------------- what fits */

@@ -31,14 +31,10 @@ _Static_assert(sizeof(struct offer) <= sizeof(struct tri_words), "core hands it 
 static const char *refusal(const struct tri_transport *transport)
 {
     if (transport->config.peer_bytes == 0)
-        return "`peer_bytes` is TRIB_NO_PEERS";
-    if (transport->local->key.adopted != 0 || transport->local->key.parent_adopted != 0)
-        return "the communicator is the caller's, or of one that is";
-    if (tri_nccl_push_forbidden())
-        return "NCCL_P2P_DISABLE is set";
+        return TRI_NCCL_NO_PEERS;
     if (tri_kernels_cuda.push == NULL || !tri_nccl_peer_can_export())
         return "the driver exports no memory to other processes";
-    return NULL;
+    return tri_nccl_push_refusal(transport->local);
 }
 
 /* A device that this process does not see may be connected in any way. */

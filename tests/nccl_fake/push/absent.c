@@ -1,5 +1,7 @@
 /* Where there is no push: NCCL serves all calls, the log says why, and nothing is left. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "csrc/nccl/device.h"
 #include "tests/nccl_fake/push/cases.h"
@@ -57,6 +59,24 @@ static void no_room(void)
     options.peer_bytes = FAKE_GRANULARITY - 1;
     push_begin("too few bytes");
     check_absent(&options, "`peer_bytes` is too small");
+    push_end();
+}
+
+static void not_wanted(void)
+{
+    trib_options options = TRIB_OPTIONS_INIT;
+    push_begin("what the user does not want");
+    options.peer_bytes = TRIB_NO_PEERS;
+    check_absent(&options, "`peer_bytes` is TRIB_NO_PEERS");
+    CHECK(setenv("NCCL_P2P_DISABLE", "1", 1) == 0);
+    check_absent(NULL, "NCCL_P2P_DISABLE is set");
+    CHECK(setenv("NCCL_P2P_DISABLE", "0", 1) == 0);
+    struct push_ranks ranks;
+    if (push_open(&ranks, RANKS, PUSH_N * 4, NULL)) {
+        CHECK(push_works(&ranks) && push_counts(&ranks, 0, 1));
+        push_close(&ranks);
+    }
+    CHECK(unsetenv("NCCL_P2P_DISABLE") == 0);
     push_end();
 }
 
@@ -158,7 +178,9 @@ static void one_rank(void)
 {
     push_begin("what one rank asks for");
     ask(TRIB_NO_PEERS, 0);
-    CHECK(push_refusals(NULL) == 0); /* as it wished */
+    CHECK(push_refusals("TRIB_NO_PEERS") == 1);
+    push_end();
+    push_begin("less than what all others ask for");
     ask(2 * FAKE_GRANULARITY, 2 * FAKE_GRANULARITY / 64 / RANKS * 4);
     ask(FAKE_GRANULARITY - 1, 0);
     CHECK(push_refusals("too small") == 1);
@@ -184,6 +206,7 @@ void push_absent(void)
     unreachable();
     no_memory();
     no_room();
+    not_wanted();
     old_driver();
     trials();
     lost_parts();
