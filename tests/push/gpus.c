@@ -20,7 +20,7 @@ bool gpus_open(struct gpus *gpus, int each, const char **why)
         return false;
     gpus->each = each;
     gpus->size = gpus->devices * each;
-    gpus->capacity = tri_push_chunks(GPUS_BYTES, TRIB_U8);
+    gpus->capacity = tri_push_chunks(GPUS_MOST, TRIB_U8);
     gpus->patience_ns = GPUS_PATIENCE_MS * UINT64_C(1000000);
     MUST(cudaHostAlloc((void **)&gpus->abort_flag, sizeof *gpus->abort_flag,
                        cudaHostAllocPortable | cudaHostAllocMapped));

@@ -9,7 +9,9 @@
 #include "kernels/push.h"
 
 enum {
-    GPUS_BYTES = 256 << 10, /* of the largest call */
+    GPUS_BYTES = 256 << 10, /* of the largest call, but in the rows of random ones, */
+    GPUS_MOST = 1
+        << 20, /* where threads have several chunks: what a slot has room for, of a copy */
     GPUS_PATIENCE_MS = 5000
 };
 

@@ -47,7 +47,7 @@ static void random_rank(int rank, int size, void *argument)
         size_t at = 0;
         int n = 0;
         for (; n < SOAK_BATCH && done < s->calls; n++, done++) {
-            calls[n] = soak_random_call(t, at);
+            calls[n] = soak_random_call(t, at, false);
             be_late(t);
             soak_queue_call(t, &calls[n]);
             at = soak_end_of(t, &calls[n]);
@@ -123,7 +123,7 @@ static void graph_rank(int rank, int size, void *argument)
     struct soak_call calls[GRAPH_CALLS + 1];
     size_t at = 0;
     for (int i = 0; i < GRAPH_CALLS; i++) {
-        calls[i] = soak_random_call(t, at);
+        calls[i] = soak_random_call(t, at, true);
         at = soak_end_of(t, &calls[i]);
     }
     cudaGraphExec_t graph = capture(t, calls);
@@ -133,7 +133,7 @@ static void graph_rank(int rank, int size, void *argument)
         set_inputs(t, calls);
         be_late(t);
         MUST(cudaGraphLaunch(graph, s->gpus->streams[rank]));
-        calls[GRAPH_CALLS] = soak_random_call(t, at);
+        calls[GRAPH_CALLS] = soak_random_call(t, at, false);
         if (n > GRAPH_CALLS)
             soak_queue_call(t, &calls[GRAPH_CALLS]);
         fetch(t, at + SOAK_BYTES + 16);
@@ -212,7 +212,7 @@ static void traffic_rank(int rank, int size, void *argument)
     (void)size;
     while (!atomic_load(&s->stopped)) {
         for (int i = 0; i < SOAK_BATCH; i++) {
-            const struct soak_call call = soak_random_call(t, 0);
+            const struct soak_call call = soak_random_call(t, 0, false);
             be_late(t);
             soak_queue_call(t, &call);
         }

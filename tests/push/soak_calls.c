@@ -101,8 +101,7 @@ void soak_close(struct soak *s)
 
 size_t soak_blocks(const struct soak_thread *t, const struct soak_call *call)
 {
-    const bool has_blocks =
-        call->kind == TRI_PUSH_REDUCE_SCATTER || call->kind == TRI_PUSH_ALLGATHER;
+    const bool has_blocks = tri_push_scatters(call->kind) || tri_push_gathers(call->kind);
     return has_blocks ? (size_t)t->soak->gpus->size : 1;
 }
 
@@ -116,11 +115,12 @@ size_t soak_end_of(const struct soak_thread *t, const struct soak_call *call)
     return call->at + soak_blocks(t, call) * soak_block_bytes(call);
 }
 
-struct soak_call soak_random_call(struct soak_thread *t, size_t at)
+struct soak_call soak_random_call(struct soak_thread *t, size_t at, bool in_place)
 {
     struct soak_call call = {.type = (int)(soak_draw(&t->common) % SOAK_TYPES)};
     call.input = (int)(soak_draw(&t->common) % SOAK_INPUTS);
-    call.kind = (enum tri_push_kind)(soak_draw(&t->common) % 5);
+    call.kind = (enum tri_push_kind)(soak_draw(&t->common) %
+                                     (in_place ? TRI_PUSH_ALLTOALL : TRI_PUSH_ALLTOALL + 1));
     call.root = (int)(soak_draw(&t->common) % (uint64_t)t->soak->gpus->size);
     const size_t width = trib_dtype_size(types[call.type]), all = SOAK_BYTES / width;
     const size_t most = soak_draw(&t->common) % 4 == 0 ? all : 600, blocks = soak_blocks(t, &call);
@@ -172,6 +172,8 @@ static const unsigned char *expected_block(const struct soak_thread *t,
     switch (call->kind) {
     case TRI_PUSH_ALLGATHER:
         return s->parts[b][call->type][call->input] + first;
+    case TRI_PUSH_ALLTOALL:
+        return s->parts[b][call->type][call->input] + first + own;
     case TRI_PUSH_BROADCAST:
         return s->parts[call->root][call->type][call->input] + first;
     default:
@@ -196,7 +198,7 @@ static void check_block(struct soak_thread *t, const struct soak_call *call,
 
 void soak_check(struct soak_thread *t, const struct soak_call *call, size_t at)
 {
-    const size_t n = call->kind == TRI_PUSH_ALLGATHER ? soak_blocks(t, call) : 1;
+    const size_t n = tri_push_gathers(call->kind) ? soak_blocks(t, call) : 1;
     for (size_t b = 0; b < n; b++)
         check_block(t, call, t->found + at + b * soak_block_bytes(call),
                     expected_block(t, call, b));

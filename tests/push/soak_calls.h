@@ -10,10 +10,10 @@ struct soak;
 
 enum {
     SOAK_TYPES = 4,
-    SOAK_INPUTS = 4,       /* of each type */
-    SOAK_BYTES = 64 << 10, /* of the largest call */
-    SOAK_SMALL = 1 << 10,  /* of the largest small one */
-    SOAK_BATCH = 64        /* calls between two looks at the results */
+    SOAK_INPUTS = 4,        /* of each type */
+    SOAK_BYTES = GPUS_MOST, /* of the largest call */
+    SOAK_SMALL = 1 << 10,   /* of the largest small one */
+    SOAK_BATCH = 64         /* calls between two looks at the results */
 };
 
 /* One thread's. Memory is allocated before the first call of any rank: CUDA may wait, to allocate, for
@@ -55,12 +55,12 @@ void soak_close(struct soak *s);
 struct soak_thread *soak_begin(struct soak *s, int rank);
 
 /* A call whose result is at byte `at` of the batch's, or a few bytes behind: mostly a few elements,
- * sometimes many; any alignment that the type allows. */
-struct soak_call soak_random_call(struct soak_thread *t, size_t at);
+ * sometimes many; any alignment that the type allows. In place: of a kind that may be. */
+struct soak_call soak_random_call(struct soak_thread *t, size_t at, bool in_place);
 /* The same of an allreduce of at most SOAK_SMALL bytes. */
 struct soak_call soak_small_call(struct soak_thread *t, size_t at);
 trib_dtype soak_dtype(const struct soak_call *call);
-/* Blocks of the larger buffer, and the bytes of each. */
+/* Blocks of the larger buffers, and the bytes of each. */
 size_t soak_blocks(const struct soak_thread *t, const struct soak_call *call);
 size_t soak_block_bytes(const struct soak_call *call);
 /* Behind it in a batch's results, whether it is in place or not. */
