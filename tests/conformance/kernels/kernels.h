@@ -25,6 +25,9 @@ struct kernels_place {
     /* Both wait for the streams, before and after. */
     void (*upload)(void *dst, const void *src, size_t bytes);
     void (*download)(void *dst, const void *src, size_t bytes);
+    /* NULL, or the same as upload, but only the stream waits, and a kernel on it that has not waited for the one
+     * before it finds what was there before. Of alloc's memory, aligned to 16. */
+    void (*upload_late)(void *dst, const void *src, size_t bytes);
 
     /* For sparse kernels; each may be NULL. */
     const struct tri_sparse_kernels *twin; /* works on the host's memory, must give the same bits */
@@ -45,6 +48,9 @@ void kernels_suite(const struct kernels_place *place);
 void kernels_large(const struct kernels_place *place);
 
 /* ------------------------------------------------------------------------------------- memory */
+
+/* Late, where the place has that. */
+void kernels_upload(const struct kernels_place *place, void *dst, const void *src, size_t bytes);
 
 enum { ARENA_MARKS = 4096 };
 

@@ -11,6 +11,7 @@
 #include "tests/conformance/cuda_graph.h"
 #include "tests/conformance/cuda_must.h"
 #include "tests/conformance/kernels/kernels.h"
+#include "tests/conformance/kernels/late_copy.h"
 #include "tests/conformance/sparse_kernels/sparse_kernels.h"
 
 static cudaStream_t stream, other;
@@ -50,6 +51,20 @@ static void copy(void *dst, const void *src, size_t bytes)
     MUST(cudaStreamSynchronize(stream));
 }
 
+/* Through memory that grows with what is copied. */
+static void copy_late(void *dst, const void *src, size_t bytes)
+{
+    static void *staged;
+    static size_t room;
+    if (bytes > room) {
+        MUST(cudaFree(staged));
+        room = 2 * bytes;
+        MUST(cudaMalloc(&staged, room));
+    }
+    copy(staged, src, bytes);
+    MUST(late_copy(dst, staged, bytes, stream));
+}
+
 /* Whatever `queue` queues on the stream, as a graph that can be launched. */
 static void *capture(void (*queue)(void *argument), void *argument)
 {
@@ -80,6 +95,7 @@ static const struct kernels_place *open_place(void)
         .free_pinned = release_pinned,
         .upload = copy,
         .download = copy,
+        .upload_late = copy_late,
         .capture = capture,
         .replay = replay,
         .discard = discard,

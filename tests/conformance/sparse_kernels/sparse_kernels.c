@@ -145,7 +145,7 @@ static void first_run(struct sparse_rig *rig, const struct sparse_call *call)
     const struct kernels_place *place = arena->place;
     const struct sparse_target target = {place->kernels->sparse, arena->device,
                                          scratch_ready(rig, call, 0, RANDOM_BYTES), place->stream};
-    place->upload(arena->device, rig->inputs, arena->used);
+    kernels_upload(place, arena->device, rig->inputs, arena->used);
     CHECK_OK(call->queue(&target, call->argument));
     arena_download(arena);
     if (call->adopt != NULL)
