@@ -76,7 +76,8 @@
  *  list, and factors and weights passed by value are those of the capture; device memory is read and
  *  written anew. Each rank's graph holds that rank's calls, or one graph those of all ranks of a
  *  group; all ranks launch their graphs, in the same order with their other calls of the
- *  communicator. trib_counters counts a captured call once, when it is captured, but
+ *  communicator. Of captures that take turns on one communicator at most four may go on at once: in a fifth the
+ *  calls on different streams have no order. trib_counters counts a captured call once, when it is captured, but
  *  `lists_committed` and `lists_refused` count each replay.
  *
  *  A captured call that needs scratch (lists, the barrier, alltoall in place, a device factor of a
@@ -582,7 +583,8 @@ TRIB_API trib_status trib_abort_clone(trib_abort **out, trib_abort *handle);
  *  have answered, 100 ms later at most (a process that is stopped does not answer): a kernel of NCCL's
  *  that ends early sends its peers what happens to lie in its buffers, and theirs end as if all were
  *  well. A stream that has refused a list, a sparse call or a call that PEERS serves waits as long: what is queued
- *  behind would hand tensors that were not written to processes that have not heard. Every later call on those ranks returns
+ *  behind would hand tensors that were not written to processes that have not heard (or 200 ms for each such call,
+ *  if the library's own threads do not run meanwhile). Every later call on those ranks returns
  *  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a
  *  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`
  *  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any
