@@ -286,6 +286,9 @@ struct tri_transport_ops {
     /* Bytes of this rank's device by which other ranks reach it. They change by share.use and by the steps of
      * symmetric memory alone. NULL: 0. */
     uint64_t (*peer_bytes)(const struct tri_transport *transport);
+    /* What of the backend's TRIB_CAN_... this communicator cannot, for core does not know it. It changes when
+     * peer_bytes does. NULL: nothing. */
+    uint32_t (*lacks)(const struct tri_transport *transport);
 
     /* The state that all ranks of this communicator in this process share; borrowed, and the same
      * pointer while the transport lives. The backend raises it when a collective fails for good. */

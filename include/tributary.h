@@ -361,7 +361,12 @@ enum {
     /** trib_comm_adopt works. */
     TRIB_CAN_ADOPT = 1u << 10,
     /** TRIB_WINDOWS has an effect, and an abort ends the calls with windows. */
-    TRIB_CAN_WINDOWS = 1u << 11
+    TRIB_CAN_WINDOWS = 1u << 11,
+    /** Kernels of the library serve small calls, and trib_symmetric_alloc works: see PEERS above. Of a
+     *  communicator: among its ranks, if there are several. */
+    TRIB_CAN_PEERS = 1u << 12,
+    /** They serve large calls as well, and the variants ONE_SHOT and TWO_SHOT work. */
+    TRIB_CAN_PEERS_LARGE = 1u << 13
 };
 
 /** See TRIB_CAN_PROCESSES and what follows there. */

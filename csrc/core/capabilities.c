@@ -30,5 +30,7 @@ trib_status tri_comm_capabilities(trib_capabilities *out, const struct trib_comm
         out->flags &= ~(uint32_t)(TRIB_CAN_INTERRUPT | TRIB_CAN_WINDOWS);
     if (!hears(comm))
         out->flags &= ~(uint32_t)TRIB_CAN_HEAR;
+    if (comm->backend->transport->lacks != NULL)
+        out->flags &= ~comm->backend->transport->lacks(comm->transport);
     return TRIB_OK;
 }

@@ -32,7 +32,7 @@ static uint32_t capabilities(void)
 {
     uint32_t found = 0;
     uint32_t can = TRIB_CAN_PROCESSES | TRIB_CAN_CAPTURE | TRIB_CAN_INTERRUPT | TRIB_CAN_HEAR |
-                   TRIB_CAN_CONFIGURE | TRIB_CAN_ADOPT;
+                   TRIB_CAN_CONFIGURE | TRIB_CAN_ADOPT | TRIB_CAN_PEERS | TRIB_CAN_PEERS_LARGE;
     if (tri_nccl_has_policy(TRIB_CTA_EFFICIENCY))
         can |= TRIB_CAN_CTA_EFFICIENCY;
     if (tri_nccl_has_policy(TRIB_CTA_ZERO))
@@ -165,6 +165,7 @@ static const struct tri_transport_ops transport_ops = {
     .open_window = tri_nccl_open_window,
     .close_window = tri_nccl_close_window,
     .peer_bytes = tri_nccl_push_bytes,
+    .lacks = tri_nccl_push_lacks,
     .abort_state = abort_state,
     .abort_flag = abort_flag,
     .submit = NULL,

@@ -33,6 +33,9 @@ void *tri_nccl_push_word(const struct tri_transport *transport);
 /* Bytes of the rank's device that push, pull and symmetric memory have. */
 uint64_t tri_nccl_push_bytes(const struct tri_transport *transport);
 
+/* Of TRIB_CAN_PEERS and TRIB_CAN_PEERS_LARGE. */
+uint32_t tri_nccl_push_lacks(const struct tri_transport *transport);
+
 /* Does push serve the call, the only one of its transport in a batch, unless it has another variant? The
  * same on all ranks. */
 bool tri_nccl_push_serves(const struct tri_call *call);

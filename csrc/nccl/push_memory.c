@@ -159,6 +159,13 @@ uint64_t tri_nccl_push_bytes(const struct tri_transport *transport)
     return symmetric + (transport->push == NULL ? 0 : bytes_of(transport->push, transport->rank));
 }
 
+uint32_t tri_nccl_push_lacks(const struct tri_transport *transport)
+{
+    const struct tri_nccl_push *push = transport->push;
+    const uint32_t large = push == NULL || push->pull == NULL ? TRIB_CAN_PEERS_LARGE : 0;
+    return large | (push == NULL ? TRIB_CAN_PEERS : 0);
+}
+
 void tri_nccl_push_log(const struct tri_nccl_push *push)
 {
     if (tri_debug())

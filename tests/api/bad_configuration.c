@@ -99,6 +99,7 @@ static void capable(const char *backend, uint32_t flags, uint32_t more, uint32_t
     CHECK_OK(trib_comm_capabilities(&can, comm));
     CHECK(can.version == version && of_backend.version == version);
     CHECK(can.max_ranks == of_backend.max_ranks && can.max_ranks >= team_limit(backend));
+    less |= TRIB_CAN_PEERS | TRIB_CAN_PEERS_LARGE; /* it has no peers */
     CHECK(can.flags == ((of_backend.flags | more) & ~less));
     CHECK_STATUS(trib_comm_capabilities(&can, NULL), TRIB_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(trib_comm_capabilities(NULL, comm), TRIB_ERR_INVALID_ARGUMENT);

@@ -240,6 +240,7 @@ static void check_place(const trib_comm *comm, int rank)
     CHECK(strcmp(trib_comm_backend(comm), "nccl") == 0);
     CHECK_OK(trib_comm_capabilities(&can, comm));
     CHECK((can.flags & TRIB_CAN_INTERRUPT) == 0 && (can.flags & TRIB_CAN_HEAR) != 0);
+    CHECK((can.flags & (TRIB_CAN_PEERS | TRIB_CAN_PEERS_LARGE)) == 0);
 }
 
 static void working_rank(int rank, int size, void *argument)

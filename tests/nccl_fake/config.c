@@ -174,7 +174,8 @@ static void capabilities(void)
 {
     enum {
         POLICIES = TRIB_CAN_CTA_EFFICIENCY | TRIB_CAN_CTA_ZERO,
-        ALL = POLICIES | TRIB_CAN_ASK_RAS | TRIB_CAN_WINDOWS
+        ALL = POLICIES | TRIB_CAN_ASK_RAS | TRIB_CAN_WINDOWS,
+        PEERS = TRIB_CAN_PEERS | TRIB_CAN_PEERS_LARGE
     };
     static const struct {
         int version;
@@ -193,6 +194,7 @@ static void capabilities(void)
         const uint32_t can = tri_backend_nccl.capabilities();
         CHECK_MSG((can & ALL) == all[i].can, "NCCL %d: 0x%x", all[i].version, can);
         CHECK((can & TRIB_CAN_INTERRUPT) != 0 && (can & TRIB_CAN_HOST_MEMORY) == 0);
+        CHECK((can & PEERS) == PEERS);
     }
     fake_version(0);
     check_end();

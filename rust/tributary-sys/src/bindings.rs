@@ -106,6 +106,10 @@ pub const TRIB_CAN_ASK_RAS: u32 = 512;
 pub const TRIB_CAN_ADOPT: u32 = 1024;
 #[doc = " TRIB_WINDOWS has an effect, and an abort ends the calls with windows."]
 pub const TRIB_CAN_WINDOWS: u32 = 2048;
+#[doc = " Kernels of the library serve small calls, and trib_symmetric_alloc works: see PEERS above. Of a\n  communicator: among its ranks, if there are several."]
+pub const TRIB_CAN_PEERS: u32 = 4096;
+#[doc = " They serve large calls as well, and the variants ONE_SHOT and TWO_SHOT work."]
+pub const TRIB_CAN_PEERS_LARGE: u32 = 8192;
 #[doc = " What a backend, or one communicator, can do. A newer library may set bits that this header does\n  not list."]
 #[doc = " See TRIB_CAN_PROCESSES and what follows there."]
 #[repr(C)]
@@ -811,7 +815,7 @@ extern "C" {
     pub fn trib_cta_policy_name(policy: trib_cta_policy) -> *const ::core::ffi::c_char;
     #[doc = " Another reference to the same handle. Any thread."]
     pub fn trib_abort_clone(out: *mut *mut trib_abort, handle: *mut trib_abort) -> trib_status;
-    #[doc = " Abort all ranks of the communicator. Returns at once, frees nothing and never waits for a device.\n  Other processes hear of it over the side channel (without one they abort their own ranks): a few\n  ms later, and their details say who told them. NCCL's kernels are interrupted once those processes\n  have answered, 100 ms later at most (a process that is stopped does not answer): a kernel of NCCL's\n  that ends early sends its peers what happens to lie in its buffers, and theirs end as if all were\n  well. A stream that has refused a list, a sparse call or a call that PEERS serves waits as long: what is queued\n  behind would hand tensors that were not written to processes that have not heard. Every later call on those ranks returns\n  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a\n  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`\n  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any\n  number of times, also after the communicator is gone.\n\n  A kernel of NCCL's that waits for a peer looks for the abort every 10,000 turns, some 4 ms, and\n  those queued behind it do so one after the other: a stream with 1,000 queued calls is free after\n  some 4 s. Calls and trib_comm_wait do not wait for that.\n\n  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL\n  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process\n  ends.\n  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,\n  and an abort leaves nothing behind."]
+    #[doc = " Abort all ranks of the communicator. Returns at once, frees nothing and never waits for a device.\n  Other processes hear of it over the side channel (without one they abort their own ranks): a few\n  ms later, and their details say who told them. NCCL's kernels are interrupted once those processes\n  have answered, 100 ms later at most (a process that is stopped does not answer): a kernel of NCCL's\n  that ends early sends its peers what happens to lie in its buffers, and theirs end as if all were\n  well. A stream that has refused a list, a sparse call or a call that PEERS serves waits as long: what is queued\n  behind would hand tensors that were not written to processes that have not heard (or 200 ms for each such call,\n  if the library's own threads do not run meanwhile). Every later call on those ranks returns\n  TRIB_ERR_ABORTED, and so does every call that waits at this moment; streams that wait inside a\n  collective continue, with undefined outputs (except lists, see trib_allreduce_list). `reason`\n  (NULL allowed) is copied into the detail of those errors; the first one counts. Any thread, any\n  number of times, also after the communicator is gone.\n\n  A kernel of NCCL's that waits for a peer looks for the abort every 10,000 turns, some 4 ms, and\n  those queued behind it do so one after the other: a stream with 1,000 queued calls is free after\n  some 4 s. Calls and trib_comm_wait do not wait for that.\n\n  On nccl, ranks connect in their first call of each operation. If an abort interrupts that, NCCL\n  2.28 keeps the memory of unfinished connections, up to some 300 MB per GPU, until the process\n  ends.\n  With NCCL_RUNTIME_CONNECT=0 in the environment ranks connect when the communicator is created,\n  and an abort leaves nothing behind."]
     pub fn trib_abort_raise(
         handle: *mut trib_abort,
         reason: *const ::core::ffi::c_char,
@@ -1183,7 +1187,7 @@ extern "C" {
         dtype: trib_dtype,
         stream: trib_stream,
     ) -> trib_status;
-    #[doc = " `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what\n  devices map at once, 2 MiB. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory; the detail says why."]
+    #[doc = " `bytes` bytes of each rank, undefined, aligned to 256; `*out` is this rank's. nccl rounds up to what\n  devices map at once, 2 MiB. TRIB_ERR_UNSUPPORTED if the ranks do not reach each other's memory: why, the log has\n  told (TRIB_LOG_INFO) when the communicator was made."]
     pub fn trib_symmetric_alloc(
         out: *mut *mut ::core::ffi::c_void,
         comm: *mut trib_comm,

@@ -47,6 +47,13 @@ pub struct Capabilities {
     pub cta_zero: bool,
     /// [`Windows::Abortable`](crate::Windows::Abortable).
     pub windows: bool,
+    /// Kernels of the library serve small calls among GPUs, and symmetric memory works: see
+    /// [`Options::peer_bytes`](crate::Options::peer_bytes). Of a communicator: among its ranks, if there are
+    /// several.
+    pub peers: bool,
+    /// They serve large calls as well, and [`Variant::OneShot`](crate::Variant::OneShot) and
+    /// [`Variant::TwoShot`](crate::Variant::TwoShot) work.
+    pub peers_large: bool,
     /// [`Communicator::adopt`](crate::Communicator::adopt) works.
     pub adopts: bool,
     /// The log tells what NCCL's RAS service knows of a late call, if that runs.
@@ -69,6 +76,8 @@ impl From<sys::trib_capabilities> for Capabilities {
             cta_efficiency: can(sys::TRIB_CAN_CTA_EFFICIENCY),
             cta_zero: can(sys::TRIB_CAN_CTA_ZERO),
             windows: can(sys::TRIB_CAN_WINDOWS),
+            peers: can(sys::TRIB_CAN_PEERS),
+            peers_large: can(sys::TRIB_CAN_PEERS_LARGE),
             adopts: can(sys::TRIB_CAN_ADOPT),
             ras: can(sys::TRIB_CAN_ASK_RAS),
         }

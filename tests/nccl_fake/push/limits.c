@@ -81,6 +81,14 @@ static uint64_t device_bytes(const struct push_ranks *ranks, int rank)
     return memory.peer_bytes;
 }
 
+/* Which of the kernels it has. */
+static uint32_t can_of(const trib_comm *comm)
+{
+    trib_capabilities can = TRIB_CAPABILITIES_INIT;
+    CHECK_OK(trib_comm_capabilities(&can, comm));
+    return can.flags & (TRIB_CAN_PEERS | TRIB_CAN_PEERS_LARGE);
+}
+
 /* Two lanes of two buffers of a slot for each rank, rounded up, 32 MiB for pull, and little else; `before` it
  * was there. */
 static void check_memory(const struct push_ranks *ranks, trib_group *group,
@@ -95,6 +103,8 @@ static void check_memory(const struct push_ranks *ranks, trib_group *group,
                       memory.peer_bytes < scratch + 2 * FAKE_GRANULARITY + 4096,
                   "rank %d: %llu bytes", rank, (unsigned long long)memory.peer_bytes);
         CHECK(device_bytes(ranks, rank) == before + memory.peer_bytes);
+        CHECK(can_of(trib_group_comm(group, rank)) ==
+              (TRIB_CAN_PEERS | (has_pull(limits) ? TRIB_CAN_PEERS_LARGE : 0)));
     }
 }
 
