@@ -14,6 +14,7 @@ enum { RANKS = 2, PLENTY_MS = 20000, MOST = 4000003, REPLAYS = 50 };
 /* What all calls of a case have, and of each rank: a part, all parts, and what the last rank has made. */
 struct kinds {
     struct team *team;
+    trib_variant variant;
     size_t count;
     float *part[RANKS], *all[RANKS], *swapped[RANKS], *copy[RANKS];
     float *host;
@@ -69,15 +70,18 @@ static void queue(const struct kinds *k, int rank)
     trib_comm *const comm = k->team->comms[rank];
     const trib_stream stream = k->team->streams[rank];
     float *const sums = k->all[rank] + (size_t)rank * k->count;
+    trib_call_options options = TRIB_CALL_OPTIONS_INIT;
+    options.variant = k->variant;
     team_go_on(
         k->team, rank,
-        CHECK_OK(trib_allgather(comm, k->part[rank], k->all[rank], k->count, TRIB_F32, stream)) &&
-            CHECK_OK(trib_reduce_scatter(comm, k->all[rank], sums, k->count, TRIB_F32, TRIB_SUM,
-                                         stream)) &&
-            CHECK_OK(
-                trib_alltoall(comm, k->all[rank], k->swapped[rank], k->count, TRIB_F32, stream)) &&
-            CHECK_OK(trib_broadcast(comm, rank == RANKS - 1 ? sums : NULL, k->copy[rank], k->count,
-                                    TRIB_F32, RANKS - 1, stream)));
+        CHECK_OK(trib_allgather_with(comm, k->part[rank], k->all[rank], k->count, TRIB_F32,
+                                     &options, stream)) &&
+            CHECK_OK(trib_reduce_scatter_with(comm, k->all[rank], sums, k->count, TRIB_F32,
+                                              TRIB_SUM, &options, stream)) &&
+            CHECK_OK(trib_alltoall_with(comm, k->all[rank], k->swapped[rank], k->count, TRIB_F32,
+                                        &options, stream)) &&
+            CHECK_OK(trib_broadcast_with(comm, rank == RANKS - 1 ? sums : NULL, k->copy[rank],
+                                         k->count, TRIB_F32, RANKS - 1, &options, stream)));
 }
 
 /* What is there is the input of rank `of`, `times` over. */
@@ -181,10 +185,13 @@ static void replay(int rank, int size, void *argument)
     MUST(cudaGraphExecDestroy(executable));
 }
 
-static void graphs(struct kinds *k)
+static void graph(struct kinds *k, trib_variant variant, size_t count)
 {
-    k->count = 1000003;
-    check_begin("2 ranks: a graph of these %d times, and calls between", (int)REPLAYS);
+    k->variant = variant;
+    k->count = count;
+    k->ready = k->done = 0;
+    check_begin("2 ranks: a graph of these of %zu by %s %d times, and calls between", count,
+                trib_variant_name(variant), (int)REPLAYS);
     for (int r = 0; r < RANKS; r++)
         fill(k, r);
     check_ranks(RANKS, replay, k);
@@ -193,13 +200,24 @@ static void graphs(struct kinds *k)
     check_end();
 }
 
+static void graphs(struct kinds *k)
+{
+    static const struct {
+        trib_variant variant;
+        size_t count;
+    } all[] = {{TRIB_VARIANT_AUTO, 1000003},  {TRIB_VARIANT_NCCL, 1003},
+               {TRIB_VARIANT_PUSH, 1003},     {TRIB_VARIANT_PUSH, 65536},
+               {TRIB_VARIANT_ONE_SHOT, 1003}, {TRIB_VARIANT_ONE_SHOT, 1000003}};
+    for (size_t i = 0; i < sizeof all / sizeof *all && team_usable(k->team); i++)
+        graph(k, all[i].variant, all[i].count);
+}
+
 void large_kinds(struct team *team)
 {
     struct kinds k;
     open_kinds(&k, team);
     sizes(&k);
     pinned(&k);
-    if (team_usable(team))
-        graphs(&k);
+    graphs(&k);
     close_kinds(&k);
 }
