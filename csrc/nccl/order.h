@@ -35,8 +35,8 @@ cudaError_t tri_nccl_order_create(struct tri_nccl_order *order);
 void tri_nccl_order_destroy(struct tri_nccl_order *order);
 
 /* Before and after the queueing of a call on `stream`, whose device is current: it waits for the one before if
- * that was made on another stream. After, also if it could not be queued: another one of it may have been. Nothing orders a call that a graph captures and one that it
- * does not capture: that is for the caller. */
+ * that was made on another stream. After, also where a batch fails: some of its calls may have been queued.
+ * Nothing orders a call that a graph captures and one that it does not capture: that is for the caller. */
 cudaError_t tri_nccl_order_begin(struct tri_nccl_order *order, int32_t device, cudaStream_t stream);
 cudaError_t tri_nccl_order_end(struct tri_nccl_order *order, cudaStream_t stream);
 
