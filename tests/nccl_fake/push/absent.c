@@ -158,8 +158,7 @@ static void ask(uint64_t peer_bytes, size_t n)
     struct asking asking = {.peer_bytes = peer_bytes};
     if (!push_open(&asking.ranks, RANKS, (n + PUSH_N) * 4, NULL))
         return;
-    for (int rank = 0; rank < RANKS; rank++)
-        CHECK_OK(trib_comm_destroy(asking.ranks.comms[rank]));
+    push_destroy(&asking.ranks);
     CHECK_OK(trib_id_create(&asking.id, "nccl"));
     check_ranks(RANKS, asking_rank, &asking);
     (void)push_counts(&asking.ranks, -1, -1);

@@ -52,12 +52,6 @@ static void adopt_buffers(struct push_ranks *child, const struct push_ranks *par
     (void)push_counts(child, -1, -1);
 }
 
-static void end_comms(struct push_ranks *ranks)
-{
-    for (int rank = 0; rank < ranks->size; rank++)
-        CHECK_OK(trib_comm_destroy(ranks->comms[rank]));
-}
-
 static void splits(void)
 {
     static struct family family;
@@ -73,13 +67,13 @@ static void splits(void)
             CHECK(push_counts(&family.children[color], 0, 1));
         }
         CHECK(push_works(&family.parents));
-        end_comms(&family.children[0]);
+        push_destroy(&family.children[0]);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(push_works(&family.children[1]) && push_works(&family.parents));
-        end_comms(&family.parents);
+        push_destroy(&family.parents);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(push_works(&family.children[1]));
-        end_comms(&family.children[1]);
+        push_destroy(&family.children[1]);
         push_drop(&family.parents);
     }
     push_end();
@@ -96,7 +90,7 @@ static void shrinks(void)
         adopt_buffers(child, &family.parents, RANKS - 1, 0, 1);
         CHECK(push_works(child) && push_counts(child, 0, 1));
         push_close(&family.parents);
-        end_comms(child);
+        push_destroy(child);
     }
     push_end();
 }
@@ -114,16 +108,16 @@ static void without(void)
         adopt_buffers(&family.children[0], &family.parents, HALF, 0, 2);
         push_each(&family.children[0], push_call_rank);
         CHECK(push_counts(&family.children[0], HALF, 0));
-        end_comms(&family.children[0]);
+        push_destroy(&family.children[0]);
         family.children[1].size = HALF;
-        end_comms(&family.children[1]);
+        push_destroy(&family.children[1]);
         check_ranks(RANKS, shrink_rank, &family);
         CHECK(fake_mappings() == 0);
         check_ranks(RANKS - 1, split_again_rank, &family);
         CHECK(fake_mappings() == 0);
         for (int child = 0; child < 2; child++) {
             family.children[child].size = RANKS - 1;
-            end_comms(&family.children[child]);
+            push_destroy(&family.children[child]);
         }
         push_close(&family.parents);
     }
@@ -158,7 +152,7 @@ static void adopted(void)
     static struct family family;
     push_begin("communicators that were adopted");
     if (push_open(&family.parents, HALF, PUSH_N * 4, NULL)) {
-        end_comms(&family.parents);
+        push_destroy(&family.parents);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(ncclGetUniqueId(&family.id) == ncclSuccess);
         adopt_buffers(&family.children[0], &family.parents, HALF, 0, 1);

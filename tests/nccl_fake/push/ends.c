@@ -14,12 +14,6 @@ static void abort_ranks(const struct push_ranks *ranks)
     trib_abort_release(handle);
 }
 
-static void destroy_ranks(const struct push_ranks *ranks)
-{
-    for (int rank = 0; rank < RANKS; rank++)
-        CHECK_OK(trib_comm_destroy(ranks->comms[rank]));
-}
-
 /* The stream ends soon. */
 static void check_done(const struct push_ranks *ranks, int rank)
 {
@@ -75,7 +69,7 @@ static void held(void)
         for (int rank = 0; rank < RANKS; rank++)
             CHECK_OK(push_sum(&ranks, rank, PUSH_N, TRIB_F32));
         abort_ranks(&ranks);
-        destroy_ranks(&ranks);
+        push_destroy(&ranks);
         CHECK_STATUS(trib_quiesce(PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
         const int kept = fake_mappings();
         CHECK(kept > 0);
@@ -129,8 +123,8 @@ static void launched_in_part(void)
         fake_hold_stream(&held, ranks.streams[0]);
         fake_fail_push(1);
         sum_in_both(&ranks, &others);
-        destroy_ranks(&ranks);
-        destroy_ranks(&others);
+        push_destroy(&ranks);
+        push_destroy(&others);
         CHECK_STATUS(trib_quiesce(PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
         CHECK(fake_mappings() >= both / 2); /* the second one's may be freed behind it */
         fake_release_stream(&held);
@@ -155,7 +149,7 @@ static void no_mark(void)
         CHECK_STATUS(push_sum(&ranks, 0, PUSH_N, TRIB_F32), TRIB_ERR_CUDA);
         fake_fail_record(false);
         CHECK_STATUS(trib_comm_status(ranks.comms[1]), TRIB_ERR_CUDA);
-        destroy_ranks(&ranks);
+        push_destroy(&ranks);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(fake_mappings() == kept);
         fake_release_stream(&held);
@@ -179,8 +173,8 @@ static void no_marks(void)
         fake_fail_record(true);
         sum_in_both(&ranks, &others);
         fake_fail_record(false);
-        destroy_ranks(&ranks);
-        destroy_ranks(&others);
+        push_destroy(&ranks);
+        push_destroy(&others);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(fake_mappings() == before + kept);
         fake_release_stream(&held);

@@ -198,6 +198,12 @@ bool push_open(struct push_ranks *ranks, int size, size_t bytes, const trib_opti
     return good;
 }
 
+void push_destroy(const struct push_ranks *ranks)
+{
+    for (int rank = 0; rank < ranks->size; rank++)
+        CHECK_OK(trib_comm_destroy(ranks->comms[rank]));
+}
+
 void push_drop(struct push_ranks *ranks)
 {
     for (int rank = 0; rank < ranks->size; rank++) {
@@ -208,8 +214,7 @@ void push_drop(struct push_ranks *ranks)
 
 void push_close(struct push_ranks *ranks)
 {
-    for (int rank = 0; rank < ranks->size; rank++)
-        CHECK_OK(trib_comm_destroy(ranks->comms[rank]));
+    push_destroy(ranks);
     push_drop(ranks);
 }
 

@@ -38,9 +38,10 @@ void push_keep(int mappings, int blocks);
 /* Of `size` ranks, on devices 0 .. size - 1, with buffers of `bytes`. Without options push is alone, with
  * PUSH_ROOM. */
 bool push_open(struct push_ranks *ranks, int size, size_t bytes, const trib_options *options);
-/* Destroy the communicators; and the rest of it. */
-void push_close(struct push_ranks *ranks);
+/* Destroy the communicators; the rest of it; and both. */
+void push_destroy(const struct push_ranks *ranks);
 void push_drop(struct push_ranks *ranks);
+void push_close(struct push_ranks *ranks);
 
 /* Since the last time, NCCL has got `nccl` calls of ranks, and push has served `pushes` calls. */
 bool push_counts(struct push_ranks *ranks, long nccl, long pushes);

@@ -193,10 +193,8 @@ static void in_part(void)
         fake_fail_push(1);
         CHECK_STATUS(trib_batch_end_all(comms, 2), TRIB_ERR_CUDA);
         CHECK(cudaStreamEndCapture(ranks.streams[0], &graph) == cudaSuccess);
-        for (int rank = 0; rank < RANKS; rank++) {
-            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
-            CHECK_OK(trib_comm_destroy(others.comms[rank]));
-        }
+        push_destroy(&ranks);
+        push_destroy(&others);
         check_sleep_ms(50);
         CHECK(fake_mappings() >= each);
         fake_replay(graph, 0, ranks.streams[0]);

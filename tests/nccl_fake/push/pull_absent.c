@@ -69,8 +69,7 @@ static void adopted(void)
     static struct adopting adopting;
     push_begin("adopted communicators have no pull");
     if (large_open(&adopting.ranks, RANKS, TRIB_NO_PEERS)) {
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(trib_comm_destroy(adopting.ranks.comms[rank]));
+        push_destroy(&adopting.ranks);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(ncclGetUniqueId(&adopting.id) == ncclSuccess);
         const long pulls = fake_pulls().done;

@@ -46,8 +46,7 @@ static void held_back(void)
         for (int rank = 0; rank < RANKS; rank++)
             large_sum(&ranks, rank);
         abort_ranks(&ranks);
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
+        push_destroy(&ranks);
         CHECK_STATUS(trib_quiesce(PUSH_LATE_MS), TRIB_ERR_TIMEOUT);
         CHECK(fake_mappings() == mappings);
         fake_release_stream(&held);
@@ -137,8 +136,7 @@ static void no_mark(void)
         fake_fail_record(true);
         CHECK_STATUS(push_sum(&ranks, 0, LARGE_N, TRIB_F32), TRIB_ERR_CUDA);
         fake_fail_record(false);
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
+        push_destroy(&ranks);
         CHECK_OK(trib_quiesce(PUSH_PLENTY_MS));
         CHECK(fake_mappings() - before == kept);
         fake_release_stream(&held);

@@ -225,8 +225,7 @@ static void list_left(void)
         CHECK_OK(trib_allreduce_list(ranks.comms[0], &tensor, 1, TRIB_SUM, ranks.streams[0]));
         CHECK_OK(trib_abort_raise(handle, "a test"));
         trib_abort_release(handle);
-        for (int rank = 0; rank < RANKS; rank++)
-            CHECK_OK(trib_comm_destroy(ranks.comms[rank]));
+        push_destroy(&ranks);
         fake_release_stream(&held);
         push_drop(&ranks);
         memset(all.data[0], 1, LARGE_BYTES);

@@ -271,8 +271,7 @@ static void abort_allocation(int rank, int size, void *argument)
 static void destroy_held(struct windowed *all)
 {
     CHECK(fake_waiting(FAKE_WINDOW) == RANKS);
-    for (int rank = 0; rank < RANKS; rank++)
-        CHECK_OK(trib_comm_destroy(all->ranks.comms[rank]));
+    push_destroy(&all->ranks);
     check_sleep_ms(HELD_MS);
     CHECK(fake_communicators() == RANKS); /* calls are inside */
     fake_hold(FAKE_WINDOW, false);
