@@ -1,18 +1,12 @@
 #include <cstdint>
 
 #include "benches/busy.h"
-
-static __device__ uint64_t now_ns()
-{
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
+#include "kernels/cuda/clock.cuh"
 
 static __global__ void count(uint64_t ns)
 {
-    const uint64_t begin = now_ns();
-    while (now_ns() - begin < ns) {}
+    const uint64_t begin = global_ns();
+    while (global_ns() - begin < ns) {}
 }
 
 extern "C" bool bench_busy_cuda(int rank, trib_stream stream, double us)

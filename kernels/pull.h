@@ -68,7 +68,8 @@
  *   that itself waits, at this barrier, for a third rank which is late by more, and has not been told to give
  *   up: in one process there is no such twin, for all have one flag; of processes each is told by the others.)
  *   Who leaves because a twin has ends only when its own flag is set as well, to TRI_STOPPED (or 200 ms after it is
- *   TRI_STOPPED_HERE: csrc/base/stopped.h), or its patience is over: in another process that may be later, and a call that ends without that has a result.
+ *   TRI_STOPPED_HERE: csrc/base/stopped.h), or its patience is over: in another process that may be later, and a
+ *   call that ends without that has a result.
  *   A rank of which a block has left begins no other call: `over` is set before. Or a twin that is late
  *   would take the pointers of another call than its own, which may have fewer elements.
  *   End. A block passes the last barrier when its twins have come there, and they have then read all that

@@ -11,12 +11,10 @@
 //  - the bus sees at most one load per call and 10 us;
 //  - what is queued behind an abort finds the copy set, and its blocks leave at once;
 //  - what runs finds it set when a block next asks, or 10 us and one load of the bus later.
-//
-// %globaltimer counts ns, on some devices in steps of 1 us, and is one for all multiprocessors;
-// clock64() counts cycles of one of them, and is a register.
 #pragma once
 
 #include "csrc/base/stopped.h"
+#include "kernels/cuda/clock.cuh"
 #include "kernels/cuda/sparse.cuh"
 
 namespace {
@@ -35,13 +33,6 @@ struct Asking {
 
 constexpr long long kRenewEvery = 10000;     // ns
 constexpr long long kBlockAsksEvery = 50000; // cycles: 25 us at 2 GHz
-
-__device__ inline unsigned long long global_ns()
-{
-    unsigned long long now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
 
 __device__ inline uint32_t load_abort_word(const uint32_t *word)
 {

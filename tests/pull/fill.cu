@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "kernels/cuda/clock.cuh"
 #include "tests/pull/fill.h"
 
 namespace {
@@ -7,17 +8,10 @@ namespace {
 constexpr int kThreads = 1024; /* two such blocks are all that a multiprocessor takes, if not one */
 constexpr int kBlocks = 2;
 
-__device__ uint64_t now_ns()
-{
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
-
 __global__ void __launch_bounds__(kThreads) occupy(uint64_t ns)
 {
-    const uint64_t begin = now_ns();
-    while (now_ns() - begin < ns) {}
+    const uint64_t begin = global_ns();
+    while (global_ns() - begin < ns) {}
 }
 
 } // namespace

@@ -9,9 +9,8 @@
 #include "kernels/push.h"
 
 enum {
-    GPUS_BYTES = 256 << 10, /* of the largest call, but in the rows of random ones, */
-    GPUS_MOST = 1
-        << 20, /* where threads have several chunks: what a slot has room for, of a copy */
+    GPUS_BYTES = 256 << 10, /* of the largest call, but of random ones, */
+    GPUS_MOST = 1 << 20,    /* with which a thread has several chunks: a slot has room for it */
     GPUS_PATIENCE_MS = 5000
 };
 

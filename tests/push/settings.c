@@ -19,3 +19,9 @@ uint64_t settings_make(uint32_t *flag, enum setting setting, cudaStream_t stream
     const uint64_t began = set(flag, setting == ALL_STOP ? TRI_STOPPED : TRI_STOPPED_HERE, stream);
     return setting == OTHERS_STOP_LATER ? set(flag, TRI_STOPPED, stream) : began;
 }
+
+void settings_check(enum setting setting, double took_ms)
+{
+    const double least = setting == OTHERS_NEVER_STOP ? TRI_OTHERS_MS : 0;
+    CHECK_MSG(took_ms >= least && took_ms < least + 4, "setting %d: %g ms", (int)setting, took_ms);
+}

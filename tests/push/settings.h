@@ -11,5 +11,7 @@ enum setting { ALL_STOP, OTHERS_STOP_LATER, OTHERS_NEVER_STOP };
 
 /* Sets it, each time after 50 ms in which `stream` does not end; tri_now_ns() of the last time. */
 uint64_t settings_make(uint32_t *flag, enum setting setting, cudaStream_t stream);
+/* The kernels have ended so many ms after it: in time, and not before they may. */
+void settings_check(enum setting setting, double took_ms);
 
 #endif

@@ -1,5 +1,7 @@
 #include <cstdint>
 
+#include "kernels/cuda/clock.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "tests/conformance/kernels/late_copy.h"
 
 namespace {
@@ -7,21 +9,12 @@ namespace {
 constexpr int kThreads = 256, kBlocks = 64;
 constexpr uint64_t kLateNs = 50000;
 
-__device__ uint64_t now_ns()
-{
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
-
 __global__ void __launch_bounds__(kThreads) copy_late(char *dst, const char *src, size_t bytes)
 {
-    const uint64_t begin = now_ns();
+    const uint64_t begin = global_ns();
     const size_t first = blockIdx.x * kThreads + threadIdx.x, step = kBlocks * kThreads;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-    while (now_ns() - begin < kLateNs) {}
+    let_next_start();
+    while (global_ns() - begin < kLateNs) {}
     for (size_t i = first; i < bytes / sizeof(uint4); i += step)
         reinterpret_cast<uint4 *>(dst)[i] = reinterpret_cast<const uint4 *>(src)[i];
     for (size_t i = bytes / sizeof(uint4) * sizeof(uint4) + first; i < bytes; i += step)
