@@ -150,7 +150,7 @@ struct list {
 void list_make(struct list *list, struct arena *arena, trib_dtype dtype, size_t n,
                const struct list_params *params);
 void list_free(struct list *list);
-/* Pack it, and unpack it by the decision at `decision`. */
+/* Pack it, and unpack it by the decision at `decision`, which comes late where the place has that. */
 void list_pack(struct arena *arena, const struct list *list, const struct tri_weight *weight);
 void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision);
 /* Write the table of a list that is kept; how many slices it has. */

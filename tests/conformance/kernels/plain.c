@@ -72,8 +72,6 @@ static size_t keep(const struct arena *arena, const struct list *list, struct tr
             lent[n++] = list->slices[i];
     CHECK_OK(arena->place->kernels->keep(arena->device + list->table_at, lent, n, &list->bucket,
                                          arena->place->stream));
-    unsigned char byte;
-    arena->place->download(&byte, arena->device, 1); /* waits: an unpack comes behind a commit */
     return n;
 }
 
@@ -109,18 +107,38 @@ void list_pack(struct arena *arena, const struct list *list, const struct tri_we
     take_back(lent, list->n);
 }
 
-void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision)
+static void unpack(const struct arena *arena, const struct list *list,
+                   const struct tri_slice *slices, size_t n, int weighted, size_t decision)
 {
     const struct tri_kernels *kernels = arena->place->kernels;
     trib_stream stream = arena->place->stream;
     const uint32_t *word = (const uint32_t *)(void *)(arena->device + decision);
-    struct tri_slice *lent = lend(list);
-    const size_t n = list->kept ? keep(arena, list, lent) : list->n;
     if (list->kept)
         CHECK_OK(kernels->unpack_kept(arena->device + list->table_at, n, &list->bucket, weighted,
                                       word, stream));
     else
-        CHECK_OK(kernels->unpack(lent, n, &list->bucket, weighted, word, stream));
+        CHECK_OK(kernels->unpack(slices, n, &list->bucket, weighted, word, stream));
+}
+
+/* Only the decision may come late, as a commit makes it; until then there is the opposite. */
+static void decide_late(const struct arena *arena, size_t decision)
+{
+    uint32_t opposite;
+    if (check_left_out())
+        return;
+    memcpy(&opposite, arena->image + decision, sizeof opposite);
+    opposite = !opposite;
+    arena->place->upload(arena->device + decision, &opposite, sizeof opposite);
+    kernels_upload(arena->place, arena->device + decision, arena->image + decision,
+                   sizeof opposite);
+}
+
+void list_unpack(struct arena *arena, const struct list *list, int weighted, size_t decision)
+{
+    struct tri_slice *lent = lend(list);
+    const size_t n = list->kept ? keep(arena, list, lent) : list->n;
+    decide_late(arena, decision);
+    unpack(arena, list, lent, n, weighted, decision);
     take_back(lent, list->n);
 }
 
@@ -221,8 +239,10 @@ static void decision_case(struct arena *arena, uint32_t *abort_flag, struct tri_
         .abort_flag = abort_flag, .counts = counts, .total_dtype = TRIB_F32, .decision = decision};
     place->upload(abort_flag, &flag, sizeof flag);
     arena_upload(arena);
+    struct tri_slice *lent = lend(&list);
     CHECK_OK(place->kernels->commit(&job, place->stream));
-    list_unpack(arena, &list, 0, word);
+    unpack(arena, &list, lent, list.n, 0, word);
+    take_back(lent, list.n);
     for (size_t i = 0; commits && i < list.n; i++)
         memcpy(arena->image + list.at[i], arena->image + list.bucket_at + list.slices[i].offset * 4,
                list.slices[i].count * 4);
