@@ -248,7 +248,10 @@ static trib_status call_nccl_locked(const struct batch *batch, struct tri_nccl_d
         return TRIB_OK;
     if (!tri_nccl_lock_devices(devices, has_ended, batch))
         return tri_abort_status(find_ended(batch));
+    /* Where NCCL has no connection yet it makes one, by CUDA calls that a capture refuses. */
+    const enum cudaStreamCaptureMode before = tri_nccl_relax_capture();
     ncclResult_t result = call_nccl_group(batch, guard, &at);
+    tri_nccl_restore_capture(before);
     tri_nccl_unlock_devices(devices);
     *out_handed = !tri_nccl_refused(result);
     return result == ncclSuccess ? TRIB_OK : failed(result, batch, at);
