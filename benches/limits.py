@@ -30,7 +30,7 @@ RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 PUSHED = ("h200x2-push.txt", "h100x2-push.txt", "h200x4-push.txt")
 PULLED = ("h200x2-pull.txt", "h200x3-pull.txt", "h200x4-pull.txt")
 # Sweeps of commits whose pull served, without a variant, whatever push had no memory for.
-SWEPT = ("h100x2-kinds.txt", "h100x3-kinds.txt", "h100x4-kinds.txt")
+SWEPT = ("h200x2-kinds.txt", "h100x2-kinds.txt", "h100x3-kinds.txt", "h100x4-kinds.txt")
 KEPT = PUSHED + PULLED + SWEPT
 
 RANKS = (2, 3, 4)
@@ -114,7 +114,7 @@ def read_pull(name: str, ranks: int, lines: Iterable[str]) -> Iterator[Row]:
 
 
 def is_pushed(kind: str, ranks: int, kib: int) -> bool:
-    """Has push memory for it by default? 8 MiB have two lanes of two buffers with a slot for each
+    """Had push memory for it in the commits of SWEPT? 8 MiB had two lanes of two buffers with a slot for each
     rank. A copy's chunks are half empty, and two shots take two shares."""
     slot = 8 * MIB / (4 * ranks)
     part = kib / ranks if kind in BLOCKS else kib

@@ -100,18 +100,17 @@
  *  result into that of all. They serve up to so many bytes, by default:
  *
  *    GPUs                 allreduce                reduce_scatter, to each rank
- *    2, over NVLink       1 MiB                    as an allreduce
- *    3, over NVLink       1 MiB (16 bytes less)    512 KiB
- *    4, over NVLink       1 MiB                    512 KiB
+ *    2, over NVLink       4 MiB                    as an allreduce
+ *    3, over NVLink       3 MiB                    512 KiB
+ *    4, over NVLink       2,796,160 bytes          512 KiB
  *    5 to 8, over NVLink  512 KiB                  256 KiB, to all ranks together
  *    over PCI Express     64 KiB                   64 KiB, as above
  *
  *  For f64 and integers it is half of that, and for an allgather, an alltoall (to each rank) or a broadcast
- *  half of what a reduce_scatter may be, whatever its type. The memory is what `peer_bytes` allows, less 32
- *  MiB where larger calls are served (see below); an allreduce takes eight times its bytes of it. With
- *  more than the default, allreduces with 2 and 3 GPUs go up to 8 MiB, with 4 up to 4, reduce_scatters with 2 GPUs
- *  up to 4 MiB to each rank, and their allgathers, alltoalls (to each rank) and broadcasts up to 1 MiB; with less
- *  there may be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
+ *  half of what a reduce_scatter may be, whatever its type, but with 2 GPUs 1 MiB, of an alltoall 512 KiB. The
+ *  memory is what `peer_bytes` allows, less 32 MiB where larger calls are served (see below); an allreduce with 2
+ *  GPUs takes four times its bytes of it, with 4 six times. With more than the default, allreduces with 2 and 3 GPUs
+ *  go up to 8 MiB, with 4 up to 4; with less there may be room for less. Any buffer will do. A root, too, waits for all ranks to come. NCCL serves the rest:
  *  scaled calls, several in one batch, sends and receives, and communicators that were adopted, or
  *  split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
  *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is
@@ -561,8 +560,8 @@ typedef struct trib_options {
                                  *   and `network`: 1 to TRIB_NAME_MAX bytes, no control
                                  *   characters; copied */
     uint64_t peer_bytes;        /**< device memory that the kernels between GPUs may take on each
-                                 *   rank, see PEERS; 0: 40 MiB, with less of which there are none
-                                 *   for large calls (of 5 to 8 GPUs 64, and by name);
+                                 *   rank, see PEERS; 0: 48 MiB. With less than 40 there are none
+                                 *   for large calls (of 5 to 8 GPUs than 64, and by name);
                                  *   TRIB_NO_PEERS: NCCL serves all calls. The smallest of all
                                  *   ranks counts, and TRIB_NO_PEERS is 0 there */
 } trib_options;

@@ -4,8 +4,8 @@
  * into every peer's scratch, and reads only its own. No rank waits for permission, and nobody waits
  * at a barrier: what has arrived says so itself.
  *
- * Scratch is two buffers of `size` slots, one slot for each rank whose data arrives, of `capacity`
- * chunks of 16 bytes. A chunk holds granules. A granule is either EMPTY, every bit 1, or full.
+ * Scratch is two buffers of size - 1 slots, one for each peer, whose data arrives there, in rank order, of
+ * `capacity` chunks of 16 bytes. A chunk holds granules. A granule is either EMPTY, every bit 1, or full.
  *
  *   float granules, 4 bytes (f16, bf16, f32)   the elements themselves. All bits 1 is a NaN, or two
  *       NaNs of 16 bits: a sender whose granule looks like that clears its highest bit. It is NaN
@@ -32,7 +32,7 @@
  * A call, on the rank `self`, with the epoch e that its control holds; b = e mod 2:
  *   1. every worker (a block of threads, on a GPU) reads e from the control, and at any time after
  *      that counts itself there; whoever is the last of the call to do so makes the epoch e + 1;
- *   2. every granule of self's part for a peer is stored into slot `self` of buffer b of that peer;
+ *   2. every granule of self's part for a peer is stored into self's slot of buffer b of that peer;
  *   3. every granule of every peer's part, in its slot in buffer b of self's own scratch, is read until
  *      it is full, and then EMPTY is stored in its place;
  *   4. the parts of all ranks, self's own as a peer would have it, are reduced in rank order, or are
@@ -126,10 +126,10 @@ struct tri_push {
     size_t n;
     void *scratch[TRI_PUSH_RANKS]; /* of each rank, at its address on this device; aligned to 16 */
     int size;                      /* ranks: 2 to TRI_PUSH_RANKS */
-    size_t capacity;               /* chunks of a slot, at least tri_push_slot_chunks() of them */
-    size_t count;                  /* of elements that one rank sends to another */
-    trib_dtype dtype;              /* of a copy TRIB_U8 */
-    trib_op op;                    /* not of a copy */
+    size_t capacity; /* chunks of a slot, tri_push_slot_chunks() or more; of a scratch below 2^32 */
+    size_t count;    /* of elements that one rank sends to another */
+    trib_dtype dtype; /* of a copy TRIB_U8 */
+    trib_op op;       /* not of a copy */
     enum tri_push_kind kind;
     int root;             /* of a broadcast */
     uint32_t *abort_flag; /* pinned; 0 as long as nothing has gone wrong, and never 0 again */
@@ -175,10 +175,17 @@ static inline size_t tri_push_slot_chunks(const struct tri_push *job)
                                           : tri_push_chunks(job->count, job->dtype);
 }
 
-/* Where slot `from` of buffer epoch mod 2 begins in scratch, in chunks. */
-static inline size_t tri_push_slot(const struct tri_push *job, uint32_t epoch, int from)
+/* Which of the slots of rank `owner` is that of `from`, another rank. */
+static inline int tri_push_place(int owner, int from)
 {
-    return ((size_t)(epoch & 1) * (size_t)job->size + (size_t)from) * job->capacity;
+    return from < owner ? from : from - 1;
+}
+
+/* Where that slot of buffer epoch mod 2 begins in the owner's scratch, in chunks. */
+static inline size_t tri_push_slot(const struct tri_push *job, uint32_t epoch, int owner, int from)
+{
+    const size_t slots = (size_t)job->size - 1, place = (size_t)tri_push_place(owner, from);
+    return ((size_t)(epoch & 1) * slots + place) * job->capacity;
 }
 
 /* Elements of what rank `from` sends to another. */
@@ -213,7 +220,7 @@ static inline bool tri_push_copies(enum tri_push_kind kind)
 
 static inline size_t tri_push_scratch_bytes(int size, size_t capacity)
 {
-    return 2 * (size_t)size * capacity * TRI_PUSH_CHUNK;
+    return 2 * ((size_t)size - 1) * capacity * TRI_PUSH_CHUNK;
 }
 
 #endif

@@ -7,7 +7,7 @@
 #include "csrc/core/device.h"
 
 enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_CLOSE_TIMEOUT_MS = 5000, DELETE = 0x7f };
-enum { DEFAULT_PEER_BYTES = 40 << 20 };
+enum { DEFAULT_PEER_BYTES = 48 << 20 };
 
 static trib_status check(const char *function, const trib_options *options)
 {

@@ -2,7 +2,7 @@
  * these of benches/results:
  *
  *     h200x2-push.txt, h100x2-push.txt, h200x4-push.txt, h200x2-pull.txt, h200x3-pull.txt,
- *     h200x4-pull.txt, h100x2-kinds.txt, h100x3-kinds.txt, h100x4-kinds.txt
+ *     h200x4-pull.txt, h200x2-kinds.txt, h100x2-kinds.txt, h100x3-kinds.txt, h100x4-kinds.txt
  *
  * What is estimated lies beyond all sizes that were measured, or nobody has measured any. */
 #ifndef TRI_NCCL_LIMITS_H
@@ -25,7 +25,7 @@ static const struct tri_nccl_limits tri_nccl_limits[TRI_KINDS][TRI_PUSH_RANKS + 
     /* estimated: push */
     [TRI_ALLGATHER][3] = {0, 768, 0, 262144, 0, 0},
     [TRI_ALLGATHER][4] = {0, 1024, 0, 262144, 0, 0},
-    [TRI_ALLTOALL][2] = {0, 2048, 0, 262144, 0, 0},
+    [TRI_ALLTOALL][2] = {0, 1024, 0, 262144, 0, 0},
     /* estimated: push */
     [TRI_ALLTOALL][3] = {0, 768, 0, 16384, 0, 0},
     /* estimated: push */

@@ -250,11 +250,11 @@ static void arrived(struct tri_push_worker *w, uint32_t turn)
     settle(w);
 }
 
-/* A granule of slot `slot` in rank `owner`'s scratch. */
-static void *granule_at(const struct tri_push_worker *w, int owner, int slot)
+/* A granule of the slot of `from` in rank `owner`'s scratch. */
+static void *granule_at(const struct tri_push_worker *w, int owner, int from)
 {
-    const size_t chunk =
-        tri_push_slot(w->job, w->epoch, slot) + w->chunk + (w->shares ? tri_push_each(w->job) : 0);
+    const size_t chunk = tri_push_slot(w->job, w->epoch, owner, from) + w->chunk +
+                         (w->shares ? tri_push_each(w->job) : 0);
     return (char *)w->job->scratch[owner] + chunk * TRI_PUSH_CHUNK +
            w->granule * tri_push_granule_bytes(w->job->dtype);
 }

@@ -19,12 +19,13 @@ constexpr uint32_t kPushThreads = 512, kPushBlocks = 64, kPushAtOnce = 2;
 struct PushJob {
     uint4 *scratch[TRI_PUSH_RANKS];
     tri_push_rank here[TRI_PUSH_RANKS]; // `send` is the part that a rank keeps
-    uint64_t capacity, count, patience;
+    uint64_t count, patience;
     uint64_t block; // elements of `send` from one peer's part to the next one's
     uint32_t *abort_flag;
     uint32_t chunks;
-    uint32_t each;   // two shot: chunks of a share
-    uint32_t blocks; // of one rank
+    uint32_t capacity; // of a slot
+    uint32_t each;     // two shot: chunks of a share
+    uint32_t blocks;   // of one rank
     int size;
     int root; // of a broadcast; -1
     trib_op op;
@@ -51,9 +52,16 @@ __device__ inline Turn read_turn(const tri_push_control *control)
 }
 
 // Where the call's buffer begins in scratch, in chunks.
-__device__ inline uint64_t buffer_of(const PushJob &job, const Turn &turn)
+__device__ inline uint32_t buffer_of(const PushJob &job, const Turn &turn)
 {
-    return (turn.word / TRI_PUSH_EPOCH & 1) * job.size * job.capacity;
+    return (turn.word / TRI_PUSH_EPOCH & 1) * (job.size - 1) * job.capacity;
+}
+
+// Where the slot of `from` begins in a buffer of `owner`, in chunks. Of two ranks there is but one.
+template <int Ranks = TRI_PUSH_RANKS>
+__device__ inline uint32_t slot_of(const PushJob &job, int owner, int from)
+{
+    return Ranks == 2 ? 0 : (from < owner ? from : from - 1) * job.capacity;
 }
 
 // By the same thread, later: that takes as long as another read, and nobody waits for it.
@@ -72,19 +80,21 @@ __device__ inline int rank_behind(const PushJob &job, int rank, uint32_t distanc
     return next < job.size ? next : next - job.size;
 }
 
-// The chunk into every peer's slot of ours, the next rank's first.
+// The chunk into our slot of every peer, `at` in the slots of the buffer; the next rank's first.
 template <int Ranks, bool Wide>
-__device__ inline void send_chunk(const PushJob &job, int rank, uint64_t at, const uint4 &own)
+__device__ inline void send_chunk(const PushJob &job, int rank, uint32_t at, const uint4 &own)
 {
 #pragma unroll
     for (int distance = 1; distance < Ranks; distance++)
-        if (distance < job.size)
-            store_granules<Wide>(job.scratch[rank_behind(job, rank, distance)] + at, own);
+        if (distance < job.size) {
+            const int peer = rank_behind(job, rank, distance);
+            store_granules<Wide>(job.scratch[peer] + at + slot_of<Ranks>(job, peer, rank), own);
+        }
 }
 
-// Every peer's part into its slot of ours: of all threads together, chunk by chunk, the next rank's first.
-template <typename T>
-__device__ inline void send_blocks(const PushJob &job, const tri_push_rank &self, uint64_t slot,
+// Every peer's part into our slot there: of all threads together, chunk by chunk, the next rank's first.
+template <typename T, int Ranks>
+__device__ inline void send_blocks(const PushJob &job, const tri_push_rank &self, uint32_t buffer,
                                    uint32_t first, uint32_t step)
 {
     for (uint32_t i = first; i < job.chunks * (job.size - 1); i += step) {
@@ -92,7 +102,8 @@ __device__ inline void send_blocks(const PushJob &job, const tri_push_rank &self
         const T *const part = static_cast<const T *>(self.send) +
                               static_cast<int64_t>(job.block) * (peer - self.rank);
         const uint32_t chunk = i % job.chunks;
-        store_granules<Wire<T>::kWide>(job.scratch[peer] + slot + chunk,
+        store_granules<Wire<T>::kWide>(job.scratch[peer] + buffer +
+                                           slot_of<Ranks>(job, peer, self.rank) + chunk,
                                        load_own<T>(part, job.count, chunk));
     }
 }
@@ -106,10 +117,12 @@ __device__ inline bool receive_chunk(const PushJob &job, const tri_push_rank &se
     Waiting waiting = {clock64(), 0};
     for (;;) {
         bool full = true;
+        const uint4 *at = slots;
 #pragma unroll
-        for (int r = 0; r < Ranks; r++)
-            granules[r] = load_granules_if<Wide>(r != self.rank && r < job.size,
-                                                 slots + r * job.capacity, own);
+        for (int r = 0; r < Ranks; r++) {
+            granules[r] = load_granules_if<Wide>(r != self.rank && r < job.size, at, own);
+            at += r == self.rank ? 0 : job.capacity;
+        }
 #pragma unroll
         for (int r = 0; r < Ranks; r++)
             full = full && all_full<Wide>(granules[r]);
@@ -134,13 +147,14 @@ __device__ inline bool take_chunk(const PushJob &job, const tri_push_rank &self,
     return true;
 }
 
+// The same chunk of all slots.
 template <int Ranks, bool Wide>
-__device__ inline void empty_chunk(const PushJob &job, int rank, uint4 *slots)
+__device__ inline void empty_chunk(const PushJob &job, uint4 *slots)
 {
 #pragma unroll
-    for (int r = 0; r < Ranks; r++)
-        if (r != rank && r < job.size)
-            store_granules<Wide>(slots + r * job.capacity,
+    for (int place = 0; place < Ranks - 1; place++)
+        if (place < job.size - 1)
+            store_granules<Wide>(slots + place * job.capacity,
                                  {kPushEmpty, kPushEmpty, kPushEmpty, kPushEmpty});
 }
 
@@ -180,13 +194,12 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
     __syncthreads();
     if (turn.over != 0)
         return;
-    const uint64_t buffer = buffer_of(job, turn);
-    const uint64_t slot = buffer + self.rank * job.capacity;
+    const uint32_t buffer = buffer_of(job, turn);
     if (job.block != 0)
-        send_blocks<T>(job, self, slot, first, step);
+        send_blocks<T, Ranks>(job, self, buffer, first, step);
     else
         for (uint32_t chunk = first; chunk < job.chunks; chunk += step)
-            send_chunk<Ranks, kWide>(job, self.rank, slot + chunk,
+            send_chunk<Ranks, kWide>(job, self.rank, buffer + chunk,
                                      chunk == first ? own
                                                     : load_own<T>(self.send, job.count, chunk));
     if (threadIdx.x == 0)
@@ -198,7 +211,7 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push(const PushJob 
             own = load_own<T>(self.send, job.count, chunk);
         if (!receive_chunk<Ranks, kWide>(job, self, received + chunk, own, granules))
             return;
-        empty_chunk<Ranks, kWide>(job, self.rank, received + chunk);
+        empty_chunk<Ranks, kWide>(job, received + chunk);
         store_result(self.recv, job.count, chunk, reduce_chunk<T>(granules, job.size, job.op));
     }
     let_next_call_start();
@@ -217,7 +230,7 @@ inline PushJob push_job(const tri_push &call)
         job.here[i].send = static_cast<const char *>(call.here[i].send) +
                            call.here[i].rank * job.block * trib_dtype_size(call.dtype);
     }
-    job.capacity = call.capacity;
+    job.capacity = static_cast<uint32_t>(call.capacity);
     job.count = call.count;
     job.patience = call.patience_ns;
     job.abort_flag = call.abort_flag;

@@ -41,11 +41,12 @@ __device__ inline const char *sent_to(const PushJob &job, const tri_push_rank &s
            (rank - self.rank) * static_cast<int64_t>(job.block);
 }
 
-__device__ inline void send_item(const PushJob &job, const tri_push_rank &self, uint64_t slot,
+__device__ inline void send_item(const PushJob &job, const tri_push_rank &self, uint32_t buffer,
                                  const Item &item, const uint4 &own)
 {
     if (item.rank != self.rank) {
-        store_granules<true>(job.scratch[item.rank] + slot + item.chunk, own);
+        store_granules<true>(
+            job.scratch[item.rank] + buffer + slot_of(job, item.rank, self.rank) + item.chunk, own);
         return;
     }
     char *const place = place_of(job, self, self.rank);
@@ -83,20 +84,21 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_copy(const Pus
     __syncthreads();
     if (turn.over != 0)
         return;
-    const uint64_t buffer = buffer_of(job, turn);
+    const uint32_t buffer = buffer_of(job, turn);
     for (uint32_t index = first; index < items; index += step) {
         const Item item = item_at(job, self.rank, index);
         if (!has_chunk(job, self.rank, item.chunk))
             continue;
         if (index != first)
             own = load_own<uint8_t>(sent_to(job, self, item.rank), bytes, item.chunk);
-        send_item(job, self, buffer + self.rank * job.capacity, item, own);
+        send_item(job, self, buffer, item, own);
     }
     if (threadIdx.x == 0)
         count_block(self.control, job.blocks);
+    uint4 *const received = job.scratch[self.rank] + buffer;
     for (uint32_t index = first; index < items; index += step) {
         const Item item = item_at(job, self.rank, index);
-        uint4 *const at = job.scratch[self.rank] + buffer + item.rank * job.capacity + item.chunk;
+        uint4 *const at = received + slot_of(job, self.rank, item.rank) + item.chunk;
         if (item.rank != self.rank && has_chunk(job, item.rank, item.chunk) &&
             !receive_item(job, self, at, item))
             return;

@@ -25,44 +25,47 @@ __device__ inline Shared shared_at(const PushJob &job, int self, uint32_t index)
 
 // Of a rank's part that a peer reduces.
 template <typename T>
-__device__ inline void send_share(const PushJob &job, const tri_push_rank &self, uint64_t slot,
+__device__ inline void send_share(const PushJob &job, const tri_push_rank &self, uint32_t buffer,
                                   const Shared &shared)
 {
     if (shared.chunk < job.chunks)
-        store_granules<Wire<T>::kWide>(job.scratch[shared.rank] + slot + shared.at,
+        store_granules<Wire<T>::kWide>(job.scratch[shared.rank] + buffer +
+                                           slot_of(job, shared.rank, self.rank) + shared.at,
                                        load_own<T>(self.send, job.count, shared.chunk));
 }
 
 // One of our own share: reduced as peers will have it, and pushed. False if that is given up.
 template <typename T, int Ranks>
-__device__ inline bool reduce_share(const PushJob &job, const tri_push_rank &self, uint64_t slot,
-                                    uint4 *received, uint32_t at)
+__device__ inline bool reduce_share(const PushJob &job, const tri_push_rank &self, uint32_t buffer,
+                                    uint32_t at)
 {
     constexpr bool kWide = Wire<T>::kWide;
     const uint32_t chunk = self.rank * job.each + at;
+    uint4 *const received = job.scratch[self.rank] + buffer;
     uint4 granules[Ranks];
     if (chunk >= job.chunks)
         return true;
     if (!receive_chunk<Ranks, kWide>(job, self, received + at,
                                      load_own<T>(self.send, job.count, chunk), granules))
         return false;
-    empty_chunk<Ranks, kWide>(job, self.rank, received + at);
+    empty_chunk<Ranks, kWide>(job, received + at);
     const uint4 reduced = encode(reduce_chunk<T>(granules, job.size, job.op));
-    send_chunk<Ranks, kWide>(job, self.rank, slot + job.each + at, reduced);
+    send_chunk<Ranks, kWide>(job, self.rank, buffer + job.each + at, reduced);
     store_result(self.recv, job.count, chunk, decode<T>(reduced));
     return true;
 }
 
 // One of a peer's. False if that is given up.
 template <typename T>
-__device__ inline bool take_share(const PushJob &job, const tri_push_rank &self, uint4 *received,
+__device__ inline bool take_share(const PushJob &job, const tri_push_rank &self, uint32_t buffer,
                                   const Shared &shared)
 {
+    const uint32_t slot = buffer + slot_of(job, self.rank, shared.rank);
     uint4 granules;
     if (shared.chunk >= job.chunks)
         return true;
-    if (!take_chunk<Wire<T>::kWide>(
-            job, self, received + shared.rank * job.capacity + job.each + shared.at, granules))
+    if (!take_chunk<Wire<T>::kWide>(job, self, job.scratch[self.rank] + slot + job.each + shared.at,
+                                    granules))
         return false;
     store_result(self.recv, job.count, shared.chunk, decode<T>(granules));
     return true;
@@ -81,19 +84,17 @@ __global__ void __launch_bounds__(kPushThreads, kPushAtOnce) push_two_shot(const
     __syncthreads();
     if (turn.over != 0)
         return;
-    const uint64_t buffer = buffer_of(job, turn);
-    const uint64_t slot = buffer + self.rank * job.capacity;
-    uint4 *const received = job.scratch[self.rank] + buffer;
+    const uint32_t buffer = buffer_of(job, turn);
     for (uint32_t i = first; i < others; i += step)
-        send_share<T>(job, self, slot, shared_at(job, self.rank, i));
+        send_share<T>(job, self, buffer, shared_at(job, self.rank, i));
     if (threadIdx.x == 0)
         count_block(self.control, job.blocks);
     for (uint32_t i = first; i < job.each; i += step)
-        if (!reduce_share<T, Ranks>(job, self, slot, received, i))
+        if (!reduce_share<T, Ranks>(job, self, buffer, i))
             return;
     let_next_call_start();
     for (uint32_t i = first; i < others; i += step)
-        if (!take_share<T>(job, self, received, shared_at(job, self.rank, i)))
+        if (!take_share<T>(job, self, buffer, shared_at(job, self.rank, i)))
             return;
 }
 

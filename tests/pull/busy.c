@@ -11,7 +11,7 @@
 enum {
     RANKS_MAX = 4,
     FEW = 1000,     /* elements, which push takes */
-    MANY = 1000003, /* pull */
+    MANY = 1100003, /* pull */
     CALLS = 3,
     BUSY_MS = 150,
     TRIES = 3, /* of a case: on a busy host the kernel that fills may end before all is queued */

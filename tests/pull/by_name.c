@@ -15,8 +15,8 @@
 
 enum {
     RANKS_MAX = 4,
-    FEW = (1 << 18) - 4, /* elements: the most that push takes of 3 ranks */
-    MANY = 1000003,      /* more than it takes */
+    FEW = 699040,   /* elements: the most that push takes of 4 ranks */
+    MANY = 1100003, /* more than it takes of 2 */
     TIMES = 4,
     PLENTY_MS = 20000
 };

@@ -9,7 +9,7 @@
 enum {
     RANKS_MAX = 4,
     TEAMS = 2,
-    COUNT = 300007,
+    COUNT = 1100003,
     ROUNDS = 40,
     CALLS = 8, /* of a round, each of the one before's result; the last is on the second stream */
     PLENTY_MS = 20000

@@ -10,7 +10,7 @@
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
 
-enum { RANKS_MAX = 4, COUNT = 1000003, BYTES = 4 << 20, ROUNDS = 32, PLENTY_MS = 20000 };
+enum { RANKS_MAX = 4, COUNT = 1100003, BYTES = 6 << 20, ROUNDS = 32, PLENTY_MS = 20000 };
 
 /* Of cudaMalloc, of the default pool, pinned, and mapped by the driver's functions for this device alone. Peers
  * reach the first two where they lie. */

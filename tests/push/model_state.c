@@ -18,7 +18,7 @@ static struct model_store place_of(const struct model_search *s,
                                    const struct tri_push_access *access)
 {
     const size_t at = (size_t)((unsigned char *)access->at - &s->base[0][0]);
-    const size_t buffer = (size_t)s->model->ranks * MODEL_CHUNKS * TRI_PUSH_CHUNK;
+    const size_t buffer = ((size_t)s->model->ranks - 1) * MODEL_CHUNKS * TRI_PUSH_CHUNK;
     size_t inside = at % MODEL_SCRATCH;
     if (s->model->bug == MODEL_ONE_BUFFER)
         inside %= buffer;

@@ -211,7 +211,7 @@ static void run_killed(int index, int n, void *argument)
 
 /* ---- a reducer: views in memory that all ranks reach */
 
-enum { GRADIENTS = 3, GRADIENT = LARGE / 2, REDUCER_STEPS = 4 };
+enum { GRADIENTS = 3, GRADIENT = LARGE, REDUCER_STEPS = 4 };
 
 static float gradient(int rank, int step, int g)
 {

@@ -199,7 +199,7 @@ pub struct trib_options {
     pub network: *const ::core::ffi::c_char,
     #[doc = " for people: in the log, dumps and profiles, see trib_comm_name,\n   and with NCCL 2.27 and later in NCCL's log. NULL: none. This\n   and `network`: 1 to TRIB_NAME_MAX bytes, no control\n   characters; copied"]
     pub name: *const ::core::ffi::c_char,
-    #[doc = " device memory that the kernels between GPUs may take on each\n   rank, see PEERS; 0: 40 MiB, with less of which there are none\n   for large calls (of 5 to 8 GPUs 64, and by name);\n   TRIB_NO_PEERS: NCCL serves all calls. The smallest of all\n   ranks counts, and TRIB_NO_PEERS is 0 there"]
+    #[doc = " device memory that the kernels between GPUs may take on each\n   rank, see PEERS; 0: 48 MiB. With less than 40 there are none\n   for large calls (of 5 to 8 GPUs than 64, and by name);\n   TRIB_NO_PEERS: NCCL serves all calls. The smallest of all\n   ranks counts, and TRIB_NO_PEERS is 0 there"]
     pub peer_bytes: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

@@ -127,7 +127,7 @@ impl Options {
     /// Sets how much device memory the kernels between GPUs may take on each rank, which serve small
     /// allreduces, reduce_scatters, allgathers, alltoalls and broadcasts instead of NCCL, and with
     /// 40 MiB or more larger ones of 2 to 4 (PEERS in the header), with 64 MiB those of 5 to 8 that name
-    /// a variant; 0: none, NCCL serves all calls. The smallest of all ranks counts. Default: 40 MiB.
+    /// a variant; 0: none, NCCL serves all calls. The smallest of all ranks counts. Default: 48 MiB.
     /// No effect on host.
     pub fn peer_bytes(mut self, bytes: u64) -> Options {
         self.peer_bytes = Some(bytes);

@@ -396,7 +396,7 @@ fn the_unsafe_forms() {
 }
 
 /// What the header says of a call of two ranks, 7 elements and no symmetric memory. How far the ranks reach
-/// each other shows in the memory that they have for it: pull has 32 of 40 MiB.
+/// each other shows in the memory that they have for it: pull has 32 of 48 MiB.
 fn refused(comm: &mut Communicator, variant: Variant) -> Option<ErrorKind> {
     let peer = comm.memory().unwrap().peer.bytes;
     let served = match variant {

@@ -11,7 +11,7 @@
 enum {
     PERIOD = 1021, /* inputs repeat: the exact results of so many are all */
     SMALL = 1000,
-    LARGE = 700001, /* more than push takes, of 2 bytes too; pull takes it of 8 */
+    LARGE = 2100001, /* more than push takes, of 2 bytes too; pull takes it of 8 */
     LARGE_RANKS = 8
 };
 

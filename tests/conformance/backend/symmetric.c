@@ -7,7 +7,7 @@
 #include "tests/conformance/backend/backend.h"
 #include "tests/conformance/reference.h"
 
-enum { SMALL = 1000, LARGE = (3 << 20) + 20, RUN = 64 }; /* bytes */
+enum { SMALL = 1000, LARGE = (8 << 20) + 40, RUN = 64 }; /* bytes */
 enum {
     BLOCK = 25,
     RANKS = 64,

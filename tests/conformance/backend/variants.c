@@ -6,7 +6,7 @@
 #include "tests/conformance/backend/trial.h"
 #include "tests/conformance/reference.h"
 
-enum { LARGE = 700001, KIB = 1024, MIB = 1 << 20, MANY_RANKS = 8 };
+enum { LARGE = 1100003, KIB = 1024, MIB = 1 << 20, MANY_RANKS = 8 };
 
 struct round {
     struct suite *suite;
@@ -31,10 +31,13 @@ static bool is_nccl(const struct suite *suite)
 static size_t most_of_push(enum trial_kind kind, trib_dtype dtype, int size)
 {
     const size_t wide = dtype > TRIB_F32 ? 2 : 1;
-    const size_t block = size == 2 ? MIB : MIB / 2;
     if (kind == TRIAL_ALLREDUCE)
-        return (size == 3 ? MIB - 16 : MIB) / wide;
-    return kind == TRIAL_REDUCE_SCATTER ? block / wide : block / 2;
+        return (size == 2 ? 4 * MIB : size == 3 ? 3 * MIB : 2796160) / wide;
+    if (kind == TRIAL_REDUCE_SCATTER)
+        return (size == 2 ? 4 * MIB : MIB / 2) / wide;
+    if (kind == TRIAL_ALLTOALL)
+        return size == 2 ? MIB / 2 : MIB / 4;
+    return size == 2 ? MIB : MIB / 4;
 }
 
 /* And from which on it takes two shots. */

@@ -8,7 +8,7 @@ enum {
     RANKS = 2,
     ROOT = 1,
     SMALL = PUSH_N,
-    LARGE = (1 << 18) + 4, /* elements: pull serves all kinds of it */
+    LARGE = (1 << 19) + 4, /* elements: pull serves all kinds of it */
     BYTES = RANKS * 4 * LARGE,
     ABORTABLE = 22907, /* the first NCCL whose calls on windows an abort ends */
     NOBODY = -1

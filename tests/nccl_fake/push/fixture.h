@@ -17,7 +17,7 @@ enum {
     PUSH_LATE_MS = 150,
     PUSH_N = 40,
     PUSH_ROOM = (16 << 20) -
-        1 /* `peer_bytes`: twice as much as push has beside pull, and too little for both */
+        1 /* `peer_bytes`: a byte less than push has beside pull, and too little for both */
 };
 
 struct push_ranks {

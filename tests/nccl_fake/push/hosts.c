@@ -8,7 +8,7 @@
 #include "tests/nccl_fake/push/cases.h"
 #include "tests/nccl_fake/push/large.h"
 
-enum { MOST = 2 << 20, SMALL = 1008, RANKS = 4 };
+enum { MOST = 3 << 20, SMALL = 1008, RANKS = 4 };
 
 static const int32_t turns[] = {1, 0, 1, 0}, pairs[] = {0, 0, 1, 1}, one_host[] = {3, 3, 3, 3},
                      alone[] = {0, 1, 0}, each[] = {0, 1, 2, 3};

@@ -236,7 +236,12 @@ static void check_limit(struct push_ranks *ranks, enum kind kind, trib_dtype dty
     check_larger(&c);
 }
 
-/* Of a rank's chunks: `limit` bytes of reduce_scatters, `copies` of the others. */
+/* Bytes of a rank's chunks: `limit` of reduce_scatters, `copies` of the others; of alltoalls of 2 ranks half of it. */
+static size_t limit_of(enum kind kind, int size, size_t limit, size_t copies)
+{
+    return kind == SCATTER ? limit : kind == ALLTOALL && size == 2 ? copies / 2 : copies;
+}
+
 static void limits(int size, uint64_t peer_bytes, size_t limit, size_t copies)
 {
     static const trib_dtype dtypes[] = {TRIB_I32, TRIB_F16, TRIB_F64};
@@ -247,7 +252,8 @@ static void limits(int size, uint64_t peer_bytes, size_t limit, size_t copies)
     if (push_open(&ranks, size, (size_t)size * 2 * (limit + 64), &options)) {
         for (int kind = 0; kind < KINDS; kind++)
             for (size_t i = 0; i < 3; i++)
-                check_limit(&ranks, (enum kind)kind, dtypes[i], kind == SCATTER ? limit : copies);
+                check_limit(&ranks, (enum kind)kind, dtypes[i],
+                            limit_of((enum kind)kind, size, limit, copies));
         push_close(&ranks);
     }
     push_end();
@@ -409,12 +415,13 @@ void push_kinds(void)
     for (int size = 2; size <= 8; size += 3)
         results(size);
     barrier();
-    limits(2, 0, (size_t)1024 * KIB, (size_t)1024 * KIB);
+    limits(2, 0, (size_t)4096 * KIB, (size_t)2048 * KIB);
+    limits(2, (uint64_t)40960 * KIB, (size_t)2048 * KIB, (size_t)2048 * KIB);
     limits(2, (uint64_t)65536 * KIB, (size_t)4096 * KIB, (size_t)2048 * KIB);
     limits(4, 0, (size_t)512 * KIB, (size_t)512 * KIB);
     limits(3, (uint64_t)57344 * KIB, (size_t)512 * KIB, (size_t)512 * KIB);
     limits(8, 0, (size_t)256 * KIB, (size_t)256 * KIB);
-    pulled((size_t)129 * KIB + 3);
+    pulled((size_t)257 * KIB + 3);
     pulled((size_t)512 * KIB + 1);
     limits_of_pull();
 }

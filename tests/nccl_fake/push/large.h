@@ -6,7 +6,7 @@
 #include "tests/nccl_fake/push/fixture.h"
 
 /* LARGE_N f32 are pull's, and a buffer holds them twice. */
-enum { LARGE_N = (2 << 20) / 4 + 3, LARGE_BYTES = 2 * 4 * LARGE_N, LARGE_ROOM = 48 << 20 };
+enum { LARGE_N = (4 << 20) / 4 + 3, LARGE_BYTES = 2 * 4 * LARGE_N, LARGE_ROOM = 40 << 20 };
 
 /* As push_open, but by the default both are there; `peer_bytes` as in the options. */
 bool large_open(struct push_ranks *ranks, int size, uint64_t peer_bytes);

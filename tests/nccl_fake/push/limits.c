@@ -24,7 +24,7 @@ struct limits {
 static bool has_pull(const struct limits *limits)
 {
     const bool few = limits->size <= MEASURED;
-    const uint64_t bytes = limits->peer_bytes == 0 ? (uint64_t)40960 * KIB : limits->peer_bytes;
+    const uint64_t bytes = limits->peer_bytes == 0 ? (uint64_t)49152 * KIB : limits->peer_bytes;
     return limits->nvlink && bytes >= (uint64_t)(few ? 40960 : 65536) * KIB;
 }
 
@@ -89,13 +89,13 @@ static uint32_t can_of(const trib_comm *comm)
     return can.flags & (TRIB_CAN_PEERS | TRIB_CAN_PEERS_LARGE);
 }
 
-/* Two lanes of two buffers of a slot for each rank, rounded up, 32 MiB for pull, and little else; `before` it
+/* Two lanes of two buffers of a slot for each peer, rounded up, 32 MiB for pull, and little else; `before` it
  * was there. */
 static void check_memory(const struct push_ranks *ranks, trib_group *group,
                          const struct limits *limits, uint64_t before)
 {
     const size_t scratch =
-        4 * limits->slot * (size_t)ranks->size + (has_pull(limits) ? (size_t)32768 * KIB : 0);
+        4 * limits->slot * (size_t)(ranks->size - 1) + (has_pull(limits) ? (size_t)32768 * KIB : 0);
     for (int rank = 0; rank < ranks->size; rank++) {
         trib_memory memory = TRIB_MEMORY_INIT;
         CHECK_OK(trib_comm_memory(&memory, trib_group_comm(group, rank)));
@@ -132,10 +132,10 @@ static void check(const struct limits *limits)
     push_end();
 }
 
-/* A slot of so much scratch: two lanes of two buffers have one for each rank. */
+/* A slot of so much scratch: two lanes of two buffers have one for each peer. */
 static size_t slot_in(size_t bytes, int size)
 {
-    return bytes / 4 / TRI_PUSH_CHUNK / (size_t)size * TRI_PUSH_CHUNK;
+    return bytes / 4 / TRI_PUSH_CHUNK / (size_t)(size - 1) * TRI_PUSH_CHUNK;
 }
 
 /* Two shots take two shares of a slot. */
@@ -146,17 +146,19 @@ static size_t in_two_shots(size_t slot, int size)
 
 void push_limits(void)
 {
-    const size_t unit = FAKE_GRANULARITY, room = (size_t)8192 * KIB;
+    const size_t unit = FAKE_GRANULARITY, room = (size_t)16384 * KIB;
     const size_t alone = slot_in(16384 * KIB - unit, 2), few2 = slot_in(3 * unit, 2);
     const size_t slot3 = slot_in(room, 3), few3 = slot_in(2 * unit, 3), few8 = slot_in(2 * unit, 8);
+    const size_t slot4 = slot_in(room, 4);
     const struct limits all[] = {
-        {"2 ranks", 2, 0, true, 1024 * KIB, 768 * KIB, 1024 * KIB},
+        {"2 ranks", 2, 0, true, 4096 * KIB, 768 * KIB, 4096 * KIB},
         {"2 ranks, push alone", 2, PUSH_ROOM, true, alone, 768 * KIB, alone},
         {"3 ranks", 3, 0, true, slot3, 384 * KIB, in_two_shots(slot3, 3)},
-        {"4 ranks", 4, 0, true, 512 * KIB, 256 * KIB, 1024 * KIB},
-        {"4 ranks, more memory", 4, 49152 * KIB, true, 1024 * KIB, 256 * KIB, 2048 * KIB},
-        {"3 ranks, more memory", 3, 98304 * KIB, true, slot_in(65536 * KIB, 3), 384 * KIB,
-         in_two_shots(slot_in(65536 * KIB, 3), 3)},
+        {"4 ranks", 4, 0, true, slot4, 256 * KIB, in_two_shots(slot4, 4)},
+        {"2 ranks, the least with pull", 2, 40960 * KIB, true, 2048 * KIB, 768 * KIB, 2048 * KIB},
+        {"4 ranks, more memory", 4, 57344 * KIB, true, 2048 * KIB, 256 * KIB, 4096 * KIB},
+        {"3 ranks, more memory", 3, 73728 * KIB, true, slot_in(40960 * KIB, 3), 384 * KIB,
+         in_two_shots(slot_in(40960 * KIB, 3), 3)},
         {"8 ranks", 8, 0, true, 128 * KIB, 128 * KIB, 512 * KIB},
         {"8 ranks, more memory", 8, 65536 * KIB, true, 128 * KIB, 128 * KIB, 512 * KIB},
         {"PCI Express", 2, 0, false, 64 * KIB, 64 * KIB, 64 * KIB},

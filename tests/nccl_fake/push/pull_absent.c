@@ -241,7 +241,7 @@ static void told(void)
     struct push_ranks ranks;
     push_begin("memory for large calls in the log");
     CHECK_OK(trib_debug_set(1));
-    if (large_open(&ranks, RANKS, 8 << 20)) {
+    if (large_open(&ranks, RANKS, 16 << 20)) {
         const unsigned long without = push_allocated();
         push_close(&ranks);
         if (large_open(&ranks, RANKS, 0))

@@ -176,7 +176,7 @@ void share_calls(void)
     served(3, true);
     served(8, true);
     streams();
-    least((uint64_t)2 * FAKE_GRANULARITY, (size_t)2 * FAKE_GRANULARITY / 64 / 3 / 2 * 3 * 4);
+    least((uint64_t)2 * FAKE_GRANULARITY, (size_t)2 * FAKE_GRANULARITY / 64 / 2 / 2 * 3 * 4);
     two();
     capturing(false);
     capturing(true);

@@ -18,8 +18,8 @@
 #include "tests/nccl_fake/streams.h"
 
 enum {
-    SHARE_N = 40,          /* elements of a small call */
-    SHARE_LARGE = 1 << 20, /* and of one that NCCL serves */
+    SHARE_N = 40,                /* elements of a small call */
+    SHARE_LARGE = (2 << 20) + 1, /* and of one that NCCL serves */
     /* Bytes of a rank's buffer to send from, and of the one to receive in. */
     SHARE_HALF = TRI_PUSH_RANKS * SHARE_N * 4,
     SHARE_PEER_BYTES = 17 * FAKE_GRANULARITY, /* no multiple of what device FAKE_COARSE wants */

@@ -273,7 +273,7 @@ static bool pulls(const struct share_ranks *ranks, size_t bytes, trib_dtype dtyp
     return transports()->packs_itself(&call);
 }
 
-/* By default: behind push's 1 MiB, of integers half of it; and whether symmetric memory is of use. */
+/* Behind what push has memory for, of f64 half of that; and whether symmetric memory is of use. */
 static void limits(void)
 {
     enum { KIB = 1024, MIB = 1024 * KIB, WIDE = sizeof(double) };
@@ -286,10 +286,10 @@ static void limits(void)
         CHECK(transports()->peer_bytes(ranks.of[0]) < 41 * MIB);
         CHECK(!pulls(&ranks, MIB, TRIB_F64, TRIB_VARIANT_AUTO));
         CHECK(pulls(&ranks, MIB + WIDE, TRIB_F64, TRIB_VARIANT_AUTO));
-        CHECK(!pulls(&ranks, 512 * KIB, TRIB_F64, TRIB_VARIANT_SYMMETRIC));
-        CHECK(pulls(&ranks, 512 * KIB + WIDE, TRIB_F64, TRIB_VARIANT_SYMMETRIC));
-        CHECK(!symmetric_ops()->serves(ranks.of[0], 512 * KIB / WIDE, TRIB_F64));
-        CHECK(symmetric_ops()->serves(ranks.of[0], 512 * KIB / WIDE + 1, TRIB_F64));
+        CHECK(!pulls(&ranks, 768 * KIB, TRIB_F64, TRIB_VARIANT_SYMMETRIC));
+        CHECK(pulls(&ranks, 768 * KIB + WIDE, TRIB_F64, TRIB_VARIANT_SYMMETRIC));
+        CHECK(!symmetric_ops()->serves(ranks.of[0], 768 * KIB / WIDE, TRIB_F64));
+        CHECK(symmetric_ops()->serves(ranks.of[0], 768 * KIB / WIDE + 1, TRIB_F64));
         CHECK(symmetric_ops()->serves(ranks.of[0], 256 * MIB / WIDE, TRIB_F64));
         CHECK(!symmetric_ops()->serves(ranks.of[0], 256 * MIB / WIDE + 1, TRIB_F64));
     }
