@@ -11,7 +11,8 @@ static inline void cuda_must(cudaError_t error, const char *what)
     if (error == cudaSuccess)
         return;
     fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-    exit(EXIT_FAILURE);
+    fflush(NULL);
+    _Exit(EXIT_FAILURE); /* several ranks' threads may come here at once, as exit() may not */
 }
 #define MUST(call) cuda_must((call), #call)
 
