@@ -7,12 +7,15 @@
 #include "tests/check.h"
 #include "tests/team.h"
 
-enum { CAPACITY = 64, MOST = 512 };
+enum {
+    CAPACITY = 64,
+    MOST = 512,
+    SCRATCH = 2 * (TRI_PUSH_RANKS - 1) * CAPACITY * TRI_PUSH_CHUNK /* of the most ranks */
+};
 
 struct world {
     int size, calls;
-    _Alignas(
-        16) unsigned char scratch[TRI_PUSH_RANKS][2 * TRI_PUSH_RANKS * CAPACITY * TRI_PUSH_CHUNK];
+    _Alignas(16) unsigned char scratch[TRI_PUSH_RANKS][SCRATCH];
     struct tri_push_control control[TRI_PUSH_RANKS];
     uint32_t abort_flag;
     uint64_t patience_ns;

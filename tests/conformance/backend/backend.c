@@ -28,7 +28,7 @@ struct counts backend_counts(const struct suite *suite, trib_dtype dtype)
     if (dtype == TRIB_F32)
         counts.at[4] = (suite->reach == BACKEND_REACHES_ALL ? 1 << 20 : 1 << 18) + 3; /* pull's */
     if (dtype == TRIB_BF16)
-        counts.at[4] = 1 << 19; /* one MiB to the byte */
+        counts.at[4] = 1 << 19; /* an allgather that push has just room for, of 2 ranks */
     return counts;
 }
 
@@ -44,7 +44,7 @@ bool backend_dtype(const struct suite *suite, trib_dtype dtype)
            dtype == TRIB_I8;
 }
 
-/* By the memory that the library has for it: pull's is 32 MiB of 40, and the rest is push's. */
+/* By the memory that the library has for it: pull's is 32 MiB of 48, and the rest is push's. */
 static void look_at_reach(struct suite *suite)
 {
     trib_memory memory = TRIB_MEMORY_INIT;
