@@ -112,10 +112,10 @@
  *  GPUs takes four times its bytes of it, with 4 six times. With more of it allreduces with 2 and 3 GPUs
  *  go up to 8 MiB, with 4 up to 4; with less there may be room for less. Any buffer will do. A root, too,
  *  waits for all ranks to come. NCCL serves the rest: scaled calls, several in one batch, sends and
- *  receives, and communicators that were adopted, or split from such. Every rank reduces in rank order, so a result has the same bits wherever it is, and
- *  TRIB_AVG is the sum divided by the number of ranks; copies keep every bit. When the communicator is
- *  made, every pair of GPUs is tried; where that fails, or NCCL_P2P_DISABLE is set, NCCL serves all, and
- *  the log (TRIB_LOG_INFO) says why. In one process an abort ends these kernels within some 20 us, between processes
+ *  receives, and communicators that were adopted, or split from such. Every rank reduces in rank order, so a
+ *  result has the same bits wherever it is, and TRIB_AVG is the sum divided by the number of ranks; copies
+ *  keep every bit. When the communicator is made, every pair of GPUs is tried; where that fails, or
+ *  NCCL_P2P_DISABLE is set, NCCL serves all, and the log (TRIB_LOG_INFO) says why. In one process an abort ends these kernels within some 20 us, between processes
  *  once the others have stopped as well, which takes 100 ms at most (trib_abort_raise).
  *
  *  Processes hand each other that memory over the side channel (see below), so NCCL serves those that have

@@ -1,6 +1,6 @@
 /* One NCCL call for each collective, or one kernel of push or pull. This is the hot path: to NCCL's 5 us it
- * adds one look at the current context, one count and one lock of the device; with push also the
- * stream's number and an event. */
+ * adds one look at the current context, one count, one lock of the device and two changes of the thread's
+ * capture mode; with push also the stream's number and an event. */
 #include "csrc/nccl/capture.h"
 #include "csrc/nccl/convert.h"
 #include "csrc/nccl/device.h"

@@ -10,8 +10,8 @@
 
 enum {
     RANKS_MAX = 4,
-    FEW = 1000,     /* elements, which push takes */
-    MANY = 1100003, /* pull */
+    FEW = 1000, /* elements, which push takes */
+    MANY = NUMBERS_PULLED,
     CALLS = 3,
     BUSY_MS = 150,
     TRIES = 3, /* of a case: on a busy host the kernel that fills may end before all is queued */

@@ -15,8 +15,8 @@
 
 enum {
     RANKS_MAX = 4,
-    FEW = 699040,   /* elements: the most that push takes of 4 ranks */
-    MANY = 1100003, /* more than it takes of 2 */
+    FEW = 699040, /* elements: the most that push takes of 4 ranks */
+    MANY = NUMBERS_PULLED,
     TIMES = 4,
     PLENTY_MS = 20000
 };

@@ -5,11 +5,12 @@
 
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/numbers.h"
 
 enum {
     RANKS_MAX = 4,
     TEAMS = 2,
-    COUNT = 1100003,
+    COUNT = NUMBERS_PULLED,
     ROUNDS = 40,
     CALLS = 8, /* of a round, each of the one before's result; the last is on the second stream */
     PLENTY_MS = 20000

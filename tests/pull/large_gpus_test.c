@@ -30,7 +30,7 @@ enum {
     PIECES = 3,              /* of a list, of LIST_COUNT elements each */
     LIST_COUNT = 700001,
     REPLAYS = 100,
-    GRAPH_COUNT = 1100003
+    GRAPH_COUNT = NUMBERS_PULLED
 };
 /* What both kernels have on a device at least; push alone takes less than half. */
 #define BOTH_BYTES ((uint64_t)40 * MIB)
@@ -147,7 +147,7 @@ static void sizes(struct large *l)
 /* Small and large ones, on two streams by turns: each rank's calls stay in order. */
 static void streams(struct large *l)
 {
-    enum { CALLS = 200, COUNT = 1100003 };
+    enum { CALLS = 200, COUNT = NUMBERS_PULLED };
     cudaStream_t second[RANKS_MAX];
     check_begin("%d ranks: calls on two streams by turns", l->team.size);
     for (int r = 0; r < l->team.size; r++) {

@@ -124,7 +124,7 @@ static void sizes(struct kinds *k)
 {
     /* The most that push serves; from where pull takes a broadcast, too, on; with parts that begin at units, and
      * at elements. */
-    static const size_t counts[] = {262144, 262145, 262148, 1100003, 2097152, MOST};
+    static const size_t counts[] = {262144, 262145, 262148, NUMBERS_PULLED, 2097152, MOST};
     for (size_t i = 0; i < sizeof counts / sizeof *counts && team_usable(k->team); i++) {
         k->count = counts[i];
         check_begin("2 ranks: allgather, reduce_scatter, alltoall and broadcast of %zu", k->count);
@@ -143,7 +143,7 @@ static uint64_t staged_of(const struct kinds *k, int rank)
 /* A rank's part lies where its peer does not map it. */
 static void pinned(struct kinds *k)
 {
-    k->count = 1100003;
+    k->count = NUMBERS_PULLED;
     for (int r = 0; r < RANKS && team_usable(k->team); r++) {
         const uint64_t before = staged_of(k, r), other = staged_of(k, 1 - r);
         float *const part = k->part[r];
@@ -205,9 +205,9 @@ static void graphs(struct kinds *k)
     static const struct {
         trib_variant variant;
         size_t count;
-    } all[] = {{TRIB_VARIANT_AUTO, 1100003},  {TRIB_VARIANT_NCCL, 1003},
-               {TRIB_VARIANT_PUSH, 1003},     {TRIB_VARIANT_PUSH, 65536},
-               {TRIB_VARIANT_ONE_SHOT, 1003}, {TRIB_VARIANT_ONE_SHOT, 1100003}};
+    } all[] = {{TRIB_VARIANT_AUTO, NUMBERS_PULLED}, {TRIB_VARIANT_NCCL, 1003},
+               {TRIB_VARIANT_PUSH, 1003},           {TRIB_VARIANT_PUSH, 65536},
+               {TRIB_VARIANT_ONE_SHOT, 1003},       {TRIB_VARIANT_ONE_SHOT, NUMBERS_PULLED}};
     for (size_t i = 0; i < sizeof all / sizeof *all && team_usable(k->team); i++)
         graph(k, all[i].variant, all[i].count);
 }

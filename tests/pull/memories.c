@@ -13,7 +13,7 @@
 
 enum {
     RANKS_MAX = 4,
-    COUNT = 1100003,
+    COUNT = NUMBERS_PULLED,
     BYTES = (COUNT + 1) * sizeof(float), /* of a buffer and its guard */
     REPLAYS = 3,
     PLENTY_MS = 20000

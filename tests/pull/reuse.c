@@ -9,8 +9,9 @@
 #include "csrc/nccl/device.h"
 #include "tests/check.h"
 #include "tests/conformance/cuda_must.h"
+#include "tests/pull/numbers.h"
 
-enum { RANKS_MAX = 4, COUNT = 1100003, BYTES = 6 << 20, ROUNDS = 32, PLENTY_MS = 20000 };
+enum { RANKS_MAX = 4, COUNT = NUMBERS_PULLED, BYTES = 6 << 20, ROUNDS = 32, PLENTY_MS = 20000 };
 
 /* Of cudaMalloc, of the default pool, pinned, and mapped by the driver's functions for this device alone. Peers
  * reach the first two where they lie. */

@@ -35,9 +35,9 @@ static size_t most_of_push(enum trial_kind kind, trib_dtype dtype, int size)
         return (size == 2 ? 4 * MIB : size == 3 ? 3 * MIB : 2796160) / wide;
     if (kind == TRIAL_REDUCE_SCATTER)
         return (size == 2 ? 4 * MIB : MIB / 2) / wide;
-    if (kind == TRIAL_ALLTOALL)
-        return size == 2 ? MIB / 2 : MIB / 4;
-    return size == 2 ? MIB : MIB / 4;
+    if (size != 2)
+        return MIB / 4;
+    return kind == TRIAL_ALLTOALL ? MIB / 2 : MIB;
 }
 
 /* And from which on it takes two shots. */
