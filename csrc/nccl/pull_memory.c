@@ -85,7 +85,7 @@ static cudaError_t enable_peers(const struct tri_nccl_push_ranks *ranks, int32_t
     return cudaSuccess;
 }
 
-/* Zeros, before the first call. */
+/* The controls are zeros before the first call; of scratch a call reads what it has stored there. */
 static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_ranks *ranks)
 {
     for (int32_t i = 0; i < pull->size; i++) {
@@ -94,8 +94,9 @@ static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_rank
         if (!tri_nccl_push_switch(ranks, i) ||
             tri_nccl_peer_alloc(memory, ranks->devices, pull->size, i, TRI_NCCL_PULL_BYTES,
                                 false) != CUDA_SUCCESS ||
-            cudaMemsetAsync((void *)(uintptr_t)memory->address, 0, memory->bytes, stream) !=
-                cudaSuccess || /* NOLINT: as the driver has it */
+            cudaMemsetAsync((void *)(uintptr_t)memory->address, 0,
+                            (size_t)TRI_NCCL_LANES * TRI_NCCL_PULL_CONTROL,
+                            stream) != cudaSuccess || /* NOLINT: as the driver has it */
             cudaStreamSynchronize(stream) != cudaSuccess)
             return false;
     }

@@ -24,6 +24,17 @@ static size_t unit_of(const CUmemAllocationProp *wanted)
     return (size_t)FAKE_GRANULARITY << (wanted->location.id == FAKE_COARSE);
 }
 
+/* Written to the file: of what is stored in a mapping the thread sanitizer notes every byte. */
+static bool fill(int file, size_t bytes)
+{
+    static char garbage[FAKE_GRANULARITY];
+    memset(garbage, GARBAGE, sizeof garbage);
+    for (size_t at = 0; at < bytes; at += sizeof garbage)
+        if (pwrite(file, garbage, sizeof garbage, (off_t)at) != (ssize_t)sizeof garbage)
+            return false;
+    return true;
+}
+
 static struct fake_memory *make_memory(size_t bytes, const CUmemAllocationProp *wanted)
 {
     struct fake_memory *memory = memories;
@@ -32,12 +43,11 @@ static struct fake_memory *make_memory(size_t bytes, const CUmemAllocationProp *
     if (memory == memories + MEMORIES)
         fake_die("more memory is created than the fake has room for");
     const int file = memfd_create("memory of the fake", MFD_CLOEXEC);
-    char *home = file < 0 || ftruncate(file, (off_t)bytes) != 0
-                     ? MAP_FAILED
-                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    char *home = file >= 0 && fill(file, bytes)
+                     ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                     : MAP_FAILED;
     if (home == MAP_FAILED)
         fake_die("the system has no memory for the fake's");
-    memset(home, GARBAGE, bytes);
     *memory = (struct fake_memory){.home = home,
                                    .bytes = bytes,
                                    .file = file,

@@ -4,12 +4,15 @@
 #include "tests/conformance/sparse/sparse.h"
 #include "tests/processes/backend.h"
 
-/* Under the thread sanitizer, where ranks that wait for each other take far longer, the long runs alone. */
-#ifdef __SANITIZE_THREAD__
+/* Under sanitizers ranks that wait for each other take far longer; under that of threads the long runs alone. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { DEADLINE_MS = 250000 };
-static const enum sparse_depth depth = SPARSE_LIGHT;
 #else
 enum { DEADLINE_MS = 80000 };
+#endif
+#ifdef __SANITIZE_THREAD__
+static const enum sparse_depth depth = SPARSE_LIGHT;
+#else
 static const enum sparse_depth depth = SPARSE_QUICK;
 #endif
 

@@ -5,8 +5,13 @@
 #include "tests/nccl_fake/fake_pull.h"
 #include "tests/nccl_fake/push/fixture.h"
 
-/* LARGE_N f32 are pull's, and a buffer holds them twice. */
-enum { LARGE_N = (4 << 20) / 4 + 3, LARGE_BYTES = 2 * 4 * LARGE_N, LARGE_ROOM = 40 << 20 };
+/* Of two ranks with LARGE_ROOM LARGE_N f32 are pull's, with LARGE_NO_ROOM NCCL's; a buffer holds them twice. */
+enum {
+    LARGE_N = (2 << 20) / 4 + 3,
+    LARGE_BYTES = 2 * 4 * LARGE_N,
+    LARGE_ROOM = 40 << 20,
+    LARGE_NO_ROOM = 8 << 20
+};
 
 /* As push_open, but by the default both are there; `peer_bytes` as in the options. */
 bool large_open(struct push_ranks *ranks, int size, uint64_t peer_bytes);

@@ -30,7 +30,7 @@ static void not_for_them(void)
 {
     push_begin("communicators that have no pull");
     check_none(5, 4 * (uint64_t)LARGE_ROOM, 1);
-    check_none(RANKS, PUSH_ROOM, 1);
+    check_none(RANKS, LARGE_NO_ROOM, 1);
     check_none(RANKS, (40 << 20) - 1, 2);
     check_none(RANKS, TRIB_NO_PEERS, 0);
     fake_reach(true, false);

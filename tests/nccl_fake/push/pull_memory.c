@@ -155,7 +155,7 @@ static void without_pools(void)
 /* ---------------------------------------------------------------------------------------- mappings */
 
 /* A call lies on the first two. */
-enum { PARTS = 3, PART_BYTES = 33 * FAKE_GRANULARITY };
+enum { PARTS = 3, PART_BYTES = 17 * FAKE_GRANULARITY };
 _Static_assert(LARGE_N * sizeof(float) > PART_BYTES && LARGE_N * sizeof(float) <= 2 * PART_BYTES,
                "a call lies on two mappings");
 

@@ -125,7 +125,7 @@ static void without(void)
     struct push_ranks ranks;
     struct allocation all;
     push_begin("symmetric memory without pull");
-    if (large_open(&ranks, RANKS, PUSH_ROOM) && CHECK(allocate(&all, &ranks, LARGE_BYTES))) {
+    if (large_open(&ranks, RANKS, LARGE_NO_ROOM) && CHECK(allocate(&all, &ranks, LARGE_BYTES))) {
         (void)large_counts(&ranks, -1, -1, -1, -1);
         CHECK(sum_all(&ranks, &all, PUSH_N, TRIB_VARIANT_SYMMETRIC));
         CHECK(large_counts(&ranks, 0, 1, 0, 0));
