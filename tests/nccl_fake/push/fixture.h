@@ -16,8 +16,8 @@ enum {
     PUSH_PLENTY_MS = 20000,
     PUSH_LATE_MS = 150,
     PUSH_N = 40,
-    PUSH_ROOM = (16 << 20) -
-        1 /* `peer_bytes`: a byte less than push has beside pull, and too little for both */
+    PUSH_LITTLE = 1 << 20,      /* `peer_bytes`: enough for small calls */
+    PUSH_ROOM = (16 << 20) - 1, /* a byte less than push has beside pull, and too little for both */
 };
 
 struct push_ranks {
@@ -36,7 +36,7 @@ void push_end(void);
 void push_keep(int mappings, int blocks);
 
 /* Of `size` ranks, on devices 0 .. size - 1, with buffers of `bytes`. Without options push is alone, with
- * PUSH_ROOM. */
+ * PUSH_LITTLE. */
 bool push_open(struct push_ranks *ranks, int size, size_t bytes, const trib_options *options);
 /* Destroy the communicators; the rest of it; and both. */
 void push_destroy(const struct push_ranks *ranks);
