@@ -101,12 +101,6 @@
 #include "kernels/push.h"
 #include "tributary.h"
 
-#ifdef __CUDACC__
-#  define TRI_PULL_ANYWHERE static inline __host__ __device__
-#else
-#  define TRI_PULL_ANYWHERE static inline
-#endif
-
 enum {
     TRI_PULL_RANKS = TRI_PUSH_RANKS, /* at most */
     TRI_PULL_BLOCKS = 256,           /* of a rank, at most */
@@ -237,14 +231,14 @@ static inline bool tri_pull_is_two_shot(const struct tri_pull *call)
 }
 
 /* As many of `n` for each of `of`. On devices, too. */
-TRI_PULL_ANYWHERE size_t tri_pull_share(size_t n, size_t of)
+TRI_ANYWHERE size_t tri_pull_share(size_t n, size_t of)
 {
     return (n + of - 1) / of;
 }
 
 /* Units of a piece if there are `units`, and `blocks` blocks whose slots have room for `room`: in as few
  * rounds as there must be, and all but the last piece are alike. */
-TRI_PULL_ANYWHERE size_t tri_pull_evenly(size_t units, size_t blocks, size_t room)
+TRI_ANYWHERE size_t tri_pull_evenly(size_t units, size_t blocks, size_t room)
 {
     return tri_pull_share(units, blocks * tri_pull_share(units, blocks * room));
 }

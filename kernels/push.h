@@ -82,6 +82,13 @@
 
 #include "tributary.h"
 
+/* Of a function for host and device. */
+#ifdef __CUDACC__
+#  define TRI_ANYWHERE static inline __host__ __device__
+#else
+#  define TRI_ANYWHERE static inline
+#endif
+
 enum {
     TRI_PUSH_RANKS = 8,         /* at most */
     TRI_PUSH_CHUNK = 16,        /* bytes */
@@ -176,7 +183,7 @@ static inline size_t tri_push_slot_chunks(const struct tri_push *job)
 }
 
 /* Which of the slots of rank `owner` is that of `from`, another rank. */
-static inline int tri_push_place(int owner, int from)
+TRI_ANYWHERE int tri_push_place(int owner, int from)
 {
     return from < owner ? from : from - 1;
 }

@@ -61,7 +61,7 @@ __device__ inline uint32_t buffer_of(const PushJob &job, const Turn &turn)
 template <int Ranks = TRI_PUSH_RANKS>
 __device__ inline uint32_t slot_of(const PushJob &job, int owner, int from)
 {
-    return Ranks == 2 ? 0 : (from < owner ? from : from - 1) * job.capacity;
+    return Ranks == 2 ? 0 : tri_push_place(owner, from) * job.capacity;
 }
 
 // By the same thread, later: that takes as long as another read, and nobody waits for it.
