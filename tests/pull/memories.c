@@ -19,12 +19,14 @@ enum {
     PLENTY_MS = 20000
 };
 
-/* The last three: mapped by cuMemMap for all devices, the first half of it, and for its own alone. */
-enum memory { PLAIN, POOL, PINNED, MANAGED, MAPPED, HALF, APART };
+/* Pools: the default one, which the library opens, and others, opened to all devices by their owner, and not. The
+ * last three: mapped by cuMemMap for all devices, the first half of it, and for its own alone. */
+enum memory { PLAIN, POOL, OPEN_POOL, OWN_POOL, PINNED, MANAGED, MAPPED, HALF, APART };
 
-static const char *const names[] = {[PLAIN] = "cudaMalloc",     [POOL] = "a pool",
-                                    [PINNED] = "pinned memory", [MANAGED] = "managed memory",
-                                    [MAPPED] = "cuMemMap",      [HALF] = "cuMemMap, half apart",
+static const char *const names[] = {[PLAIN] = "cudaMalloc",       [POOL] = "the default pool",
+                                    [OPEN_POOL] = "an open pool", [OWN_POOL] = "a pool of its own",
+                                    [PINNED] = "pinned memory",   [MANAGED] = "managed memory",
+                                    [MAPPED] = "cuMemMap",        [HALF] = "cuMemMap, half apart",
                                     [APART] = "cuMemMap, apart"};
 
 /* In place the buffers of even ranks are of the first kind, and those of odd ranks of the second; otherwise all
@@ -37,6 +39,9 @@ struct row {
 static const struct row rows[] = {{.kinds = {PLAIN, POOL}},
                                   {.kinds = {POOL, PLAIN}},
                                   {.kinds = {POOL, POOL}},
+                                  {.kinds = {OPEN_POOL, OPEN_POOL}},
+                                  {.kinds = {OPEN_POOL, OWN_POOL}},
+                                  {.kinds = {OWN_POOL, PLAIN}},
                                   {.kinds = {PINNED, PLAIN}},
                                   {.kinds = {PLAIN, PINNED}},
                                   {.kinds = {PINNED, POOL}},
@@ -61,6 +66,7 @@ static const char *const ways[HOWS] = {"a call", "an unstaged call", "a graph, c
 struct buffer {
     enum memory kind;
     float *data;
+    cudaMemPool_t pool;   /* OPEN_POOL, OWN_POOL */
     struct mapped mapped; /* of the last three kinds */
 };
 
@@ -76,6 +82,21 @@ struct trial {
 
 /* ----------------------------------------------------------------------------------------- memory */
 
+static cudaMemPool_t make_pool(const struct team *team, int rank, bool open)
+{
+    struct cudaMemPoolProps wanted = {.allocType = cudaMemAllocationTypePinned};
+    struct cudaMemAccessDesc access = {.flags = cudaMemAccessFlagsProtReadWrite};
+    cudaMemPool_t pool;
+    wanted.location.type = access.location.type = cudaMemLocationTypeDevice;
+    wanted.location.id = rank;
+    MUST(cudaMemPoolCreate(&pool, &wanted));
+    for (int r = 0; r < team->size && open; r++) {
+        access.location.id = r;
+        MUST(cudaMemPoolSetAccess(pool, &access, 1));
+    }
+    return pool;
+}
+
 static struct buffer allocate(const struct team *team, int rank, enum memory kind)
 {
     struct buffer b = {.kind = kind};
@@ -85,7 +106,10 @@ static struct buffer allocate(const struct team *team, int rank, enum memory kin
         MUST(cudaMalloc(&data, BYTES));
     else if (kind == POOL)
         MUST(cudaMallocAsync(&data, BYTES, team->streams[rank]));
-    else if (kind == PINNED)
+    else if (kind == OPEN_POOL || kind == OWN_POOL) {
+        b.pool = make_pool(team, rank, kind == OPEN_POOL);
+        MUST(cudaMallocFromPoolAsync(&data, BYTES, b.pool, team->streams[rank]));
+    } else if (kind == PINNED)
         MUST(cudaHostAlloc(&data, BYTES, cudaHostAllocPortable));
     else if (kind == MANAGED)
         MUST(cudaMallocManaged(&data, BYTES, cudaMemAttachGlobal));
@@ -104,6 +128,8 @@ static void release(struct buffer *b, int rank)
         MUST(cudaFreeHost(b->data));
     else
         MUST(cudaFree(b->data));
+    if (b->pool != NULL)
+        MUST(cudaMemPoolDestroy(b->pool));
 }
 
 static void open_row(struct trial *t)
@@ -128,7 +154,7 @@ static void close_row(struct trial *t)
 /* Do all devices reach it where it lies? */
 static bool is_reached(const struct buffer *b)
 {
-    return b->kind == PLAIN || b->kind == POOL || b->kind == MAPPED;
+    return b->kind == PLAIN || b->kind == POOL || b->kind == OPEN_POOL || b->kind == MAPPED;
 }
 
 /* Two shots reach into recv alone. */

@@ -27,6 +27,7 @@ struct buffer {
 struct reuse {
     const struct team *team;
     struct buffer buffers[RANKS_MAX];
+    float *results[RANKS_MAX]; /* of one shot, which is not in place */
     float *image;
     int again; /* how often CUDA did, for another kind */
 };
@@ -103,6 +104,17 @@ static void release(const struct reuse *u, int rank)
 
 /* ------------------------------------------------------------------------------------------ calls */
 
+/* Peers read the buffer, or write to it. */
+static bool is_one_shot(int round)
+{
+    return round / KINDS % 2 != 0;
+}
+
+static float *result_of(const struct reuse *u, int round, int rank)
+{
+    return is_one_shot(round) ? u->results[rank] : u->buffers[rank].data;
+}
+
 /* Other numbers in each round; sums are exact. */
 static float input(int round, int rank, size_t e)
 {
@@ -124,7 +136,8 @@ static void check_rank(const struct reuse *u, int round, int rank)
     if (!team_finish(u->team, rank, PLENTY_MS))
         return;
     MUST(cudaSetDevice(rank));
-    MUST(cudaMemcpy(u->image, u->buffers[rank].data, COUNT * sizeof *u->image, cudaMemcpyDefault));
+    MUST(cudaMemcpy(u->image, result_of(u, round, rank), COUNT * sizeof *u->image,
+                    cudaMemcpyDefault));
     for (size_t e = 0; e < COUNT; e++) {
         float sum = 0;
         for (int r = 0; r < u->team->size; r++)
@@ -143,15 +156,16 @@ static uint64_t staged_of(const struct reuse *u, int rank)
 }
 
 /* Pull takes this buffer, and what it is now decides how. */
-static void call(const struct reuse *u, int rank)
+static void call(const struct reuse *u, int round, int rank)
 {
     trib_call_options options = TRIB_CALL_OPTIONS_INIT;
     const struct buffer *b = &u->buffers[rank];
     const uint64_t before = staged_of(u, rank);
-    options.variant = TRIB_VARIANT_TWO_SHOT;
-    team_go_on(u->team, rank,
-               CHECK_OK(trib_allreduce_with(u->team->comms[rank], b->data, b->data, COUNT, TRIB_F32,
-                                            TRIB_SUM, &options, u->team->streams[rank])));
+    options.variant = is_one_shot(round) ? TRIB_VARIANT_ONE_SHOT : TRIB_VARIANT_TWO_SHOT;
+    team_go_on(
+        u->team, rank,
+        CHECK_OK(trib_allreduce_with(u->team->comms[rank], b->data, result_of(u, round, rank),
+                                     COUNT, TRIB_F32, TRIB_SUM, &options, u->team->streams[rank])));
     CHECK_MSG(staged_of(u, rank) - before == (b->kind == PINNED || b->kind == MAPPED),
               "rank %d, memory of kind %d", rank, (int)b->kind);
 }
@@ -171,7 +185,7 @@ static void run_round(struct reuse *u, int round)
     for (int r = 0; r < size; r++)
         fill(u, round, r);
     for (int r = 0; r < size; r++)
-        call(u, r);
+        call(u, round, r);
     for (int r = 0; r < size; r++)
         check_rank(u, round, r);
     for (int r = 0; r < size; r++)
@@ -183,8 +197,14 @@ void reuse(const struct team *team)
     struct reuse u = {.team = team, .image = malloc(COUNT * sizeof(float))};
     check_begin("%d ranks: buffers are freed, and come again as memory of another kind",
                 team->size);
+    for (int r = 0; r < team->size; r++) {
+        MUST(cudaSetDevice(r));
+        MUST(cudaMalloc((void **)&u.results[r], BYTES));
+    }
     for (int round = 0; round < ROUNDS && !check_failed(); round++)
         run_round(&u, round);
+    for (int r = 0; r < team->size; r++)
+        MUST(cudaFree(u.results[r]));
     printf("  %d ranks: %d of %d buffers had the address of one of another kind\n", team->size,
            u.again, team->size * ROUNDS);
     if (u.again == 0 && !check_failed())

@@ -11,7 +11,7 @@
 #include "tests/push/processes.h"
 
 enum { BEHIND = 64, POISON = 0xa5, REPLAYS = 3, TWO_SHOT_BYTES = 1 << 20, LARGE_BYTES = LARGE * 4 };
-enum { SIZES = 4, SMALL = 3 }; /* of calls; of push */
+enum { SIZES = 4 }; /* of calls */
 
 struct call {
     struct reference of;
@@ -84,23 +84,26 @@ static void run_large(const struct rank *r, struct call *call)
     CHECK(staged_calls(r) - before == 1);
 }
 
-/* Does push serve calls of the size with that index? Over PCI Express and of many ranks fewer (PEERS). */
-static bool pushes(const struct rank *r, int size)
+/* Does push serve calls of the size with that index? Over PCI Express and of many ranks the first two; of others
+ * all, but reduce_scatters of 3 and 4 ranks not the last (PEERS). */
+static bool pushes(const struct rank *r, const struct call *call, int size)
 {
-    return size < (r->size <= MEASURED && r->shared->nvlink ? SMALL : SMALL - 1);
+    if (r->size > MEASURED || !r->shared->nvlink)
+        return size < SIZES - 2;
+    return size < SIZES - 1 || !call->scatters || r->size == 2;
 }
 
 /* Does the variant? */
 static bool serves(const struct rank *r, const struct call *call, int size)
 {
     if (call->variant == TRIB_VARIANT_PUSH)
-        return pushes(r, size);
+        return pushes(r, call, size);
     return call->variant != TRIB_VARIANT_TWO_SHOT || !call->scatters;
 }
 
 static bool is_ours(const struct rank *r, const struct call *call, int size)
 {
-    return call->variant == TRIB_VARIANT_AUTO ? pushes(r, size)
+    return call->variant == TRIB_VARIANT_AUTO ? pushes(r, call, size)
                                               : call->variant != TRIB_VARIANT_NCCL;
 }
 

@@ -11,7 +11,8 @@
 enum {
     PERIOD = 1021, /* inputs repeat: the exact results of so many are all */
     SMALL = 1000,
-    LARGE = 2100001, /* more than push takes, of 2 bytes too; pull takes it of 8 */
+    MIDDLE_BYTES = 2000000, /* of 2 ranks in two shots of push, of all types */
+    LARGE = 2100001,        /* more than push takes, of 2 bytes too; pull takes it of 8 */
     LARGE_RANKS = 8
 };
 
@@ -273,9 +274,12 @@ static void try_kind(struct rounding *r, enum kind kind, size_t count, trib_vari
         free(r->found[rank]);
 }
 
-/* By name, where all ranks have every variant but those of symmetric memory. */
+/* Where all ranks have every variant but those of symmetric memory: by name, and what pull serves besides, of 3
+ * ranks nothing of the size. */
 static void try_variants(struct rounding *r)
 {
+    if (r->suite->team.size != 3)
+        try_kind(r, REDUCE_SCATTER, LARGE, TRIB_VARIANT_AUTO);
     try_kind(r, ALLREDUCE, SMALL, TRIB_VARIANT_PUSH);
     for (trib_variant variant = TRIB_VARIANT_NCCL; variant <= TRIB_VARIANT_TWO_SHOT; variant++)
         if (variant != TRIB_VARIANT_PUSH)
@@ -288,6 +292,7 @@ static void try_all(struct rounding *r)
     for (int kind = 0; kind < KINDS; kind++)
         try_kind(r, (enum kind)kind, SMALL, TRIB_VARIANT_AUTO);
     if (suite->team.size <= LARGE_RANKS && suite->depth == BACKEND_WHOLE) {
+        try_kind(r, ALLREDUCE, MIDDLE_BYTES / trib_dtype_size(r->dtype), TRIB_VARIANT_AUTO);
         try_kind(r, ALLREDUCE, LARGE, TRIB_VARIANT_AUTO);
         if (suite->reach == BACKEND_REACHES_ALL)
             try_variants(r);

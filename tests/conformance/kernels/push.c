@@ -253,20 +253,22 @@ static void all_series(struct world *w, struct arena *arena, trib_dtype dtype, i
         }
 }
 
-/* Two shot takes enough chunks for all ranks. */
+/* Two shot takes enough chunks for all ranks, of many ranks fewer. */
 static void reduction_series(struct world *w, struct arena *arena, enum tri_push_kind kind,
                              trib_dtype dtype, int size)
 {
     static const size_t few[] = {1, 7, 64, 1027}, many[] = {1027, 2048, 40001};
     const bool shares = kind == TRI_PUSH_TWO_SHOT;
-    for (size_t i = 0; i < (!shares ? 4 : size <= 4 ? 3 : 2); i++)
+    for (size_t op = 0; op <= TRIB_AVG - TRIB_SUM; op++) {
+        const size_t i = (op + (size_t)dtype) % (!shares ? 4 : size <= 4 ? 3 : 2);
         series(w, arena, size,
                (struct push_case){.dtype = dtype,
-                                  .op = (trib_op)(TRIB_SUM + ((size_t)dtype + i) % 5),
+                                  .op = (trib_op)(TRIB_SUM + op),
                                   .count = shares ? many[i] : few[i],
-                                  .in_place = i % 2 == 0,
-                                  .numbers = (enum kernels_numbers)((i + (size_t)size) % 3),
+                                  .in_place = op % 2 == 0,
+                                  .numbers = (enum kernels_numbers)((op + (size_t)size) % 3),
                                   .kind = kind});
+    }
 }
 
 /* NaNs, too, are copied to the bit. */
