@@ -103,10 +103,11 @@ static bool allocate(struct tri_nccl_pull *pull, const struct tri_nccl_push_rank
     return true;
 }
 
-/* What is tried: calls with such a buffer. */
+/* What is tried: calls with such a buffer, by that variant. */
 struct trial {
     const struct tri_nccl_pull *pull;
     struct tri_nccl_pull_reached reached;
+    trib_variant variant;
 };
 
 static trib_status try_launch(const void *of, int32_t rank, enum tri_nccl_lane lane,
@@ -114,7 +115,9 @@ static trib_status try_launch(const void *of, int32_t rank, enum tri_nccl_lane l
                               uint64_t patience_ns)
 {
     const struct trial *trial = of;
-    return tri_nccl_pull_launch(trial->pull, rank, lane, call, &trial->reached, abort_flag,
+    struct tri_call named = *call;
+    named.variant = trial->variant;
+    return tri_nccl_pull_launch(trial->pull, rank, lane, &named, &trial->reached, abort_flag,
                                 patience_ns);
 }
 
@@ -142,16 +145,21 @@ static trib_status try_symmetric(const void *of, int32_t rank, enum tri_nccl_lan
                : TRIB_ERR_CUDA;
 }
 
-/* Mapped, in `memory`, pull's own, if it is not NULL, and then staged. NULL, or what went wrong. */
-static const char *try_both(const struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
-                            const struct tri_symmetric *memory,
-                            const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
+/* In two shots devices store in each other's memory, in one they read there; in `memory`, pull's own, if it is not
+ * NULL. Then scratch. NULL, or what went wrong. */
+static const char *try_all(const struct tri_nccl_pull *pull, const struct tri_nccl_push *push,
+                           const struct tri_symmetric *memory,
+                           const struct tri_nccl_push_ranks *ranks, uint32_t *abort_flag)
 {
-    const struct trial mapped = {pull, {.memory = memory}};
-    const struct trial staged = {pull, {.unmapped = "recv"}};
-    const char *why = tri_nccl_push_try(push, ranks, memory == NULL ? try_launch : try_symmetric,
-                                        &mapped, abort_flag);
-    return why != NULL ? why : tri_nccl_push_try(push, ranks, try_launch, &staged, abort_flag);
+    const struct trial trials[] = {{pull, {.memory = memory}, TRIB_VARIANT_TWO_SHOT},
+                                   {pull, {.memory = memory}, TRIB_VARIANT_ONE_SHOT},
+                                   {pull, {.unmapped = "recv"}, TRIB_VARIANT_TWO_SHOT}};
+    const char *why = NULL;
+    for (size_t i = 0; i < sizeof trials / sizeof *trials && why == NULL; i++)
+        why = tri_nccl_push_try(push, ranks,
+                                trials[i].reached.memory == NULL ? try_launch : try_symmetric,
+                                &trials[i], abort_flag);
+    return why;
 }
 
 /* NULL, or why there is none. */
@@ -171,7 +179,7 @@ static const char *make(struct tri_nccl_pull *pull, const struct tri_nccl_push *
             !tri_nccl_peers_map(push->own[i], TRI_NCCL_LANES * sizeof *push->own[i], pull->devices,
                                 pull->size))
             return "the driver does not tell which memory cudaMalloc has made";
-    return try_both(pull, push, NULL, ranks, abort_flag);
+    return try_all(pull, push, NULL, ranks, abort_flag);
 }
 
 bool tri_nccl_pull_is_for(const struct tri_nccl_push *push, size_t budget)
@@ -227,7 +235,7 @@ const char *tri_nccl_pull_finish(struct tri_nccl_pull *pull, const struct tri_nc
 {
     for (int32_t i = 0; i < push->size; i++)
         pull->memory[i] = tri_nccl_peer_part(memory, i);
-    return try_both(pull, push, memory, ranks, abort_flag);
+    return try_all(pull, push, memory, ranks, abort_flag);
 }
 
 void tri_nccl_pull_give_up(struct tri_nccl_pull *pull)

@@ -122,5 +122,5 @@ const char *tri_nccl_push_try(const struct tri_nccl_push *push,
     error = error == cudaSuccess ? ended : error;
     if (error != cudaSuccess)
         return cudaGetErrorString(error);
-    return right ? NULL : "what one device writes to another does not arrive";
+    return right ? NULL : "what one device has for another does not arrive";
 }

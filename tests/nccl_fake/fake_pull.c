@@ -259,6 +259,14 @@ static trib_status perform_long(const struct tri_pull *job)
     return status;
 }
 
+static bool garbles(bool mapped, enum tri_pull_way way)
+{
+    const enum fake_pulling kind = !mapped                    ? FAKE_PULL_GARBLES_STAGED
+                                   : way == TRI_PULL_ONE_SHOT ? FAKE_PULL_GARBLES_READS
+                                                              : FAKE_PULL_GARBLES_STORES;
+    return pulling == FAKE_PULL_GARBLES || pulling == kind;
+}
+
 /* All ranks are there. */
 static void perform(struct fake_meeting *call)
 {
@@ -281,8 +289,7 @@ static void perform(struct fake_meeting *call)
     if ((tri_pull_sent(&job) > LONG ? perform_long(&job) : tri_kernels_cpu.pull(&job, NULL)) !=
         TRIB_OK)
         fake_die("the CPU's pull fails");
-    if (pulling == FAKE_PULL_GARBLES ||
-        pulling == (mapped ? FAKE_PULL_GARBLES_MAPPED : FAKE_PULL_GARBLES_STAGED))
+    if (garbles(mapped, job.way))
         *(char *)here[job.size - 1].recv ^= 1;
     call->done = true;
     counts.done++;

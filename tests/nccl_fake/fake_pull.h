@@ -15,14 +15,16 @@ struct fake_pulls {
 };
 struct fake_pulls fake_pulls(void);
 
-/* From now on what a rank stores in another one's memory is lost, or a wrong result arrives: always, only
- * through scratch, or only without. Who has no patience for ever gives up at once. */
+/* From now on what a rank stores in another one's memory is lost, or a wrong result arrives: always, only of
+ * what goes through scratch, of what is stored where buffers are mapped, or of what is read there (one shot). Who has
+ * no patience for ever gives up at once. */
 enum fake_pulling {
     FAKE_PULL_WORKS,
     FAKE_PULL_LOSES,
     FAKE_PULL_GARBLES,
     FAKE_PULL_GARBLES_STAGED,
-    FAKE_PULL_GARBLES_MAPPED
+    FAKE_PULL_GARBLES_STORES,
+    FAKE_PULL_GARBLES_READS
 };
 void fake_pull_as(enum fake_pulling how);
 

@@ -126,11 +126,11 @@ static void no_memory(void)
 static void trials(void)
 {
     push_begin("trials of large calls that fail");
-    for (int how = FAKE_PULL_LOSES; how <= FAKE_PULL_GARBLES_MAPPED; how++) {
+    for (int how = FAKE_PULL_LOSES; how <= FAKE_PULL_GARBLES_READS; how++) {
         fake_pull_as(how);
         check_absent("does not arrive");
     }
-    for (int call = 0; call < 4 * RANKS; call++) { /* two lanes of each rank, twice */
+    for (int call = 0; call < 6 * RANKS; call++) { /* two lanes of each rank, three times */
         fake_fail_pull(call);
         check_absent("an error of the fake");
     }

@@ -457,7 +457,7 @@ void share_large(void)
     kinds();
     without_variant();
     limits();
-    for (int how = FAKE_PULL_WORKS; how <= FAKE_PULL_GARBLES_MAPPED; how++)
+    for (int how = FAKE_PULL_WORKS; how <= FAKE_PULL_GARBLES_READS; how++)
         not_taken(how);
     failures();
     without_pull();
