@@ -233,12 +233,12 @@ static void streams_and_communicators(struct gpus *gpus)
 
 /* ---- calls whose peers never come */
 
-enum { QUEUED = 100 };
+enum { QUEUED = 100, STUCK = 33 };
 
-static void queue_in_vain(struct gpus *gpus, float *data)
+static void queue_in_vain(struct gpus *gpus, float *data, int calls)
 {
     MUST(cudaSetDevice(0));
-    for (int i = 0; i < QUEUED; i++)
+    for (int i = 0; i < calls; i++)
         gpus_push_one(gpus, 0, data, data,
                       (struct gpus_call){.count = 16384, .dtype = TRIB_F32, .op = TRIB_SUM},
                       gpus->streams[0]);
@@ -254,7 +254,7 @@ static double wait_since(struct gpus *gpus, uint64_t began_ns)
 static void aborted(struct gpus *gpus, float *data)
 {
     for (enum setting setting = ALL_STOP; setting <= OTHERS_NEVER_STOP; setting++) {
-        queue_in_vain(gpus, data);
+        queue_in_vain(gpus, data, QUEUED);
         const double took =
             wait_since(gpus, settings_make(gpus->abort_flag, setting, gpus->streams[0]));
         printf("push: %d calls end %.3f ms after an abort\n", (int)QUEUED, took);
@@ -263,18 +263,40 @@ static void aborted(struct gpus *gpus, float *data)
     }
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A call looks at the flag every 10 us: half of them end soon after it is set, the host's own wait included. */
+static void one_by_one(struct gpus *gpus, float *data)
+{
+    double took[STUCK];
+    for (int i = 0; i < STUCK; i++) {
+        queue_in_vain(gpus, data, 1);
+        took[i] = wait_since(gpus, settings_make(gpus->abort_flag, ALL_STOP, gpus->streams[0]));
+        gpus_renew(gpus);
+    }
+    qsort(took, STUCK, sizeof *took, by_size);
+    printf("push: a call ends %.3f ms after an abort, at most %.3f\n", took[STUCK / 2],
+           took[STUCK - 1]);
+    CHECK_MSG(took[STUCK / 2] < 0.05, "median %g ms", took[STUCK / 2]);
+}
+
 static void no_peer(struct gpus *gpus)
 {
     float *data = gpus_alloc(0, 65536);
     check_begin("push on %d GPUs: aborted without its peers", gpus->size);
     gpus->patience_ns = 0;
     aborted(gpus, data);
+    one_by_one(gpus, data);
     check_end();
 
     check_begin("push on %d GPUs: its patience ends", gpus->size);
     gpus->patience_ns = 30000000;
     const uint64_t began = tri_now_ns();
-    queue_in_vain(gpus, data);
+    queue_in_vain(gpus, data, QUEUED);
     const double took = wait_since(gpus, began);
     printf("push: %d calls end %.3f ms after the first began, with 30 ms of patience\n",
            (int)QUEUED, took);
