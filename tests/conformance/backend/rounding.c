@@ -292,7 +292,8 @@ static void try_all(struct rounding *r)
     for (int kind = 0; kind < KINDS; kind++)
         try_kind(r, (enum kind)kind, SMALL, TRIB_VARIANT_AUTO);
     if (suite->team.size <= LARGE_RANKS && suite->depth == BACKEND_WHOLE) {
-        try_kind(r, ALLREDUCE, MIDDLE_BYTES / trib_dtype_size(r->dtype), TRIB_VARIANT_AUTO);
+        if (suite->reach != BACKEND_REACHES_NONE)
+            try_kind(r, ALLREDUCE, MIDDLE_BYTES / trib_dtype_size(r->dtype), TRIB_VARIANT_AUTO);
         try_kind(r, ALLREDUCE, LARGE, TRIB_VARIANT_AUTO);
         if (suite->reach == BACKEND_REACHES_ALL)
             try_variants(r);
