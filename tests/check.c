@@ -182,3 +182,14 @@ double check_now_ms(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void check_sort(double *ms, int n)
+{
+    qsort(ms, (size_t)n, sizeof *ms, by_value);
+}

@@ -13,6 +13,14 @@
 
 #include "tributary.h"
 
+/* Is the program one of the address or thread sanitizer, under which threads and processes that wait for each other
+ * take far longer? */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { CHECK_SANITIZED = 1 };
+#else
+enum { CHECK_SANITIZED = 0 };
+#endif
+
 /* Exit status by which ctest knows that a program had nothing that it could run here. */
 enum { CHECK_EXIT_SKIP = 77 };
 
@@ -64,5 +72,7 @@ void check_sleep_ms(int ms);
 
 /* Milliseconds of a clock that never goes back. */
 double check_now_ms(void);
+/* Into ascending order. */
+void check_sort(double *ms, int n);
 
 #endif

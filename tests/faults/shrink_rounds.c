@@ -2,7 +2,6 @@
  * come, and without a shrink where a group needs none. */
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "tests/faults/shrink.h"
 #include "tests/process.h"
@@ -10,12 +9,6 @@
 enum { ROUNDS = 100, ROUNDS_SLOW = 20, SHORT_MS = 200 };
 
 /* ------------------------------------------------------------------------------------- rounds */
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Abort, shrink, first correct allreduce, destroy. Returns the milliseconds from the abort on. */
 static double one_round(const struct faults *faults, int number)
@@ -51,7 +44,7 @@ void shrink_rounds(const struct faults *faults)
               process_descriptors(), descriptors);
     CHECK_MSG(process_threads() <= threads + faults->size, "%ld threads, %ld before",
               process_threads(), threads);
-    qsort(ms, (size_t)n, sizeof ms[0], by_value);
+    check_sort(ms, n);
     printf("%s, %d ranks: from abort to the first correct allreduce %.1f ms (p50), %.1f ms (p99)\n",
            faults->backend, faults->size, ms[n / 2], ms[n * 99 / 100]);
     CHECK_MSG(ms[n / 2] < faults->bound_ms, "half of the rounds took %.0f ms or more", ms[n / 2]);

@@ -2,14 +2,10 @@
 #ifndef TRI_TESTS_PROCESSES_MEMBER_H
 #define TRI_TESTS_PROCESSES_MEMBER_H
 
+#include "tests/check.h"
 #include "tests/processes/backend.h"
 
-/* Of a case; under sanitizers processes that wait for each other take far longer. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { MEMBER_DEADLINE_MS = 180000 };
-#else
-enum { MEMBER_DEADLINE_MS = 60000 };
-#endif
+enum { MEMBER_DEADLINE_MS = CHECK_SANITIZED ? 180000 : 60000 }; /* of a case */
 
 struct member {
     trib_comm *comm;

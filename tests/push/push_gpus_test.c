@@ -263,12 +263,6 @@ static void aborted(struct gpus *gpus, float *data)
     }
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A call looks at the flag every 10 us: half of them end soon after it is set, the host's own wait included. */
 static void one_by_one(struct gpus *gpus, float *data)
 {
@@ -278,7 +272,7 @@ static void one_by_one(struct gpus *gpus, float *data)
         took[i] = wait_since(gpus, settings_make(gpus->abort_flag, ALL_STOP, gpus->streams[0]));
         gpus_renew(gpus);
     }
-    qsort(took, STUCK, sizeof *took, by_size);
+    check_sort(took, STUCK);
     printf("push: a call ends %.3f ms after an abort, at most %.3f\n", took[STUCK / 2],
            took[STUCK - 1]);
     CHECK_MSG(took[STUCK / 2] < 0.05, "median %g ms", took[STUCK / 2]);

@@ -101,12 +101,6 @@ static bool one_abort(struct latency *latency, double *free_ms, double *rebuilt_
     return !check_failed();
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct spread {
     int n;
     double p50, p99, most;
@@ -116,7 +110,7 @@ static struct spread spread_of(double *ms, int n)
 {
     if (n == 0)
         return (struct spread){0};
-    qsort(ms, (size_t)n, sizeof ms[0], by_value);
+    check_sort(ms, n);
     return (struct spread){n, ms[n / 2], ms[(n * 99 - 1) / 100], ms[n - 1]};
 }
 

@@ -9,14 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/check.h"
 #include "tests/faults/figures.h"
 #include "tests/scenarios/child.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 8, RUNS = 1 };
-#else
-enum { SLOWER = 1, RUNS = 3 };
-#endif
+enum { SLOWER = CHECK_SANITIZED ? 8 : 1, RUNS = CHECK_SANITIZED ? 1 : 3 };
 enum { ROWS_MAX = 128, HANG_S = 60, LONG_S = 300, NUMBERS = 36 };
 
 /* What is known of a scenario after its runs. */

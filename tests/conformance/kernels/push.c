@@ -259,14 +259,15 @@ static void reduction_series(struct world *w, struct arena *arena, enum tri_push
 {
     static const size_t few[] = {1, 7, 64, 1027}, many[] = {1027, 2048, 40001};
     const bool shares = kind == TRI_PUSH_TWO_SHOT;
-    for (size_t op = 0; op <= TRIB_AVG - TRIB_SUM; op++) {
-        const size_t i = (op + (size_t)dtype) % (!shares ? 4 : size <= 4 ? 3 : 2);
+    for (trib_op op = TRIB_SUM; op <= TRIB_AVG; op++) {
+        const size_t turn = (size_t)(op - TRIB_SUM);
+        const size_t i = (turn + (size_t)dtype) % (!shares ? 4 : size <= 4 ? 3 : 2);
         series(w, arena, size,
                (struct push_case){.dtype = dtype,
-                                  .op = (trib_op)(TRIB_SUM + op),
+                                  .op = op,
                                   .count = shares ? many[i] : few[i],
-                                  .in_place = op % 2 == 0,
-                                  .numbers = (enum kernels_numbers)((op + (size_t)size) % 3),
+                                  .in_place = turn % 2 == 0,
+                                  .numbers = (enum kernels_numbers)((turn + (size_t)size) % 3),
                                   .kind = kind});
     }
 }

@@ -1,15 +1,13 @@
 /* The trials of sparse allreduces with a process for each rank, over the backend "processes". What each
  * rank has after each step must have the bytes that it has where all ranks are threads, and those are
  * judged. */
+#include "tests/check.h"
 #include "tests/conformance/sparse/sparse.h"
 #include "tests/processes/backend.h"
 
-/* Under sanitizers ranks that wait for each other take far longer; under that of threads the long runs alone. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { DEADLINE_MS = 250000 };
-#else
-enum { DEADLINE_MS = 80000 };
-#endif
+enum { DEADLINE_MS = CHECK_SANITIZED ? 250000 : 80000 };
+
+/* Under the thread sanitizer the long runs alone. */
 #ifdef __SANITIZE_THREAD__
 static const enum sparse_depth depth = SPARSE_LIGHT;
 #else

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "csrc/base/half.h"
+#include "csrc/base/size.h"
 #include "tests/nccl_fake/fake_kernels.h"
 #include "tests/own_backend.h"
 
@@ -251,15 +252,11 @@ struct block {
     _Alignas(double) char bytes[BLOCK * sizeof(double)];
 };
 
-static void make_block(struct block *out, trib_dtype dtype, double times)
+/* For `count` elements, which may need but a part of it. */
+static void make_block(struct block *out, trib_dtype dtype, size_t count, double times)
 {
-    for (size_t i = 0; i < BLOCK; i++)
+    for (size_t i = 0; i < tri_least(BLOCK, count); i++)
         put(out->bytes, dtype, i, times * (double)(i % PERIOD + 1));
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 void push_fill_rank(const struct push_ranks *ranks, int rank, trib_dtype dtype, size_t count)
@@ -267,9 +264,9 @@ void push_fill_rank(const struct push_ranks *ranks, int rank, trib_dtype dtype, 
     const size_t width = trib_dtype_size(dtype);
     char *data = ranks->data[rank];
     struct block block;
-    make_block(&block, dtype, rank + 1);
+    make_block(&block, dtype, count, rank + 1);
     for (size_t i = 0; i < count; i += BLOCK)
-        memcpy(data + i * width, block.bytes, least(BLOCK, count - i) * width);
+        memcpy(data + i * width, block.bytes, tri_least(BLOCK, count - i) * width);
 }
 
 void push_fill(const struct push_ranks *ranks, trib_dtype dtype, size_t count)
@@ -284,9 +281,9 @@ bool push_holds(const struct push_ranks *ranks, int rank, trib_dtype dtype, size
     const size_t width = trib_dtype_size(dtype);
     const char *data = ranks->data[rank];
     struct block wanted;
-    make_block(&wanted, dtype, times * ranks->size * (ranks->size + 1) / 2);
+    make_block(&wanted, dtype, count, times * ranks->size * (ranks->size + 1) / 2);
     for (size_t i = 0; i < count; i += BLOCK) {
-        const size_t n = least(BLOCK, count - i);
+        const size_t n = tri_least(BLOCK, count - i);
         if (memcmp(data + i * width, wanted.bytes, n * width) != 0)
             return CHECK_MSG(false, "rank %d, elements %zu to %zu of %zu", rank, i, i + n - 1,
                              count);
