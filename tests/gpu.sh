@@ -444,9 +444,9 @@ if [ $bench = 1 ]; then
     [ "$gpus" -lt 2 ] || figure 90 push $build/benches/trib_push
     [ "$gpus" -lt 2 ] || figure 180 pull $build/benches/trib_pull 20 64
     [ "$gpus" -lt 2 ] || figure 90 processes_small $build/benches/trib_sweep --backend nccl --processes --eager --graph \
-        --begin 1K --end 1M
+        --begin 1K --end 1M --variant default,symmetric
     [ "$gpus" -lt 2 ] || figure 90 processes_large $build/benches/trib_sweep --backend nccl --processes --begin 4M \
-        --end 1G
+        --end 1G --variant default,symmetric
     [ "$gpus" -lt 2 ] || figure 60 processes_lists $build/benches/trib_lists nccl "$gpus" 60 resnet50 processes
     figure 60 lists $build/benches/trib_lists nccl "$gpus" 60
     figure 60 lists_2000 $build/benches/trib_lists nccl "$gpus" 200 2000x1000in2M
