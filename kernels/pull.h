@@ -102,9 +102,11 @@
 #include "tributary.h"
 
 enum {
-    TRI_PULL_RANKS = TRI_PUSH_RANKS, /* at most */
-    TRI_PULL_BLOCKS = 256,           /* of a rank, at most */
-    TRI_PULL_UNIT = 16               /* bytes that one thread moves at a time */
+    TRI_PULL_RANKS = TRI_PUSH_RANKS,        /* at most */
+    TRI_PULL_BLOCKS = 256,                  /* of a rank, at most */
+    TRI_PULL_UNIT = 16,                     /* bytes that one thread moves at a time */
+    TRI_PULL_LINE_BITS = 3,                 /* a line of a device's memory: log2 of its units, */
+    TRI_PULL_LINE = 1 << TRI_PULL_LINE_BITS /* and they */
 };
 
 /* The collective. A copy (the last three) is one of bytes: its dtype is TRIB_U8, and its op is ignored. */
@@ -179,10 +181,13 @@ struct tri_pull {
     uint64_t patience_ns; /* who has waited for longer stores TRI_PUSH_LATE there; 0: for ever */
 };
 
-/* Bytes of half of the part of scratch that one of `blocks` blocks has. */
+/* Bytes of half of the part of scratch that one of `blocks` blocks has: whole lines, where that leaves one for each
+ * slot that there may be. */
 static inline size_t tri_pull_half(size_t scratch_bytes, uint32_t blocks)
 {
-    return scratch_bytes / 2 / blocks / TRI_PULL_UNIT * TRI_PULL_UNIT;
+    const size_t units = scratch_bytes / 2 / blocks / TRI_PULL_UNIT;
+    const bool lines = units >= (size_t)TRI_PULL_LINE * 2 * TRI_PULL_RANKS;
+    return (lines ? units / TRI_PULL_LINE * TRI_PULL_LINE : units) * TRI_PULL_UNIT;
 }
 
 static inline size_t tri_pull_unit_elements(trib_dtype dtype)
@@ -236,11 +241,34 @@ TRI_ANYWHERE size_t tri_pull_share(size_t n, size_t of)
     return (n + of - 1) / of;
 }
 
+/* What pieces and shares are made of, if slots have room for `room` units: log2 of its units. It is a line, for half
+ * a line costs as much to write, and links have more of them if two blocks write one. (No quotient: a kernel
+ * begins with it.) */
+TRI_ANYWHERE int tri_pull_grain(size_t room)
+{
+    return room < TRI_PULL_LINE ? 0 : TRI_PULL_LINE_BITS;
+}
+
+TRI_ANYWHERE size_t tri_pull_grains(size_t units, int grain)
+{
+    return (units + ((size_t)1 << grain) - 1) >> grain;
+}
+
 /* Units of a piece if there are `units`, and `blocks` blocks whose slots have room for `room`: in as few
  * rounds as there must be, and all but the last piece are alike. */
 TRI_ANYWHERE size_t tri_pull_evenly(size_t units, size_t blocks, size_t room)
 {
-    return tri_pull_share(units, blocks * tri_pull_share(units, blocks * room));
+    const int grain = tri_pull_grain(room);
+    const size_t grains = tri_pull_grains(units, grain);
+    const size_t rounds = tri_pull_share(grains, blocks * (room >> grain));
+    return tri_pull_share(grains, blocks * rounds) << grain;
+}
+
+/* Units of the share of each of `size` ranks in two shots; the last ranks may have fewer. */
+TRI_ANYWHERE size_t tri_pull_rank_share(size_t units, size_t size, size_t room)
+{
+    const int grain = tri_pull_grain(room);
+    return tri_pull_share(tri_pull_grains(units, grain), size) << grain;
 }
 
 /* Slots of a half, one for a piece: one for each block of send; or, of two shots, for each peer's part, and staged
@@ -267,18 +295,20 @@ static inline size_t tri_pull_room(const struct tri_pull *call, uint32_t blocks,
            tri_pull_slots(call, staged);
 }
 
-/* Units that are divided into pieces: of a block of send, or two shot, of a rank. There the first unit of a rank is
- * where its buffer is aligned, which may make one more of them. */
-static inline size_t tri_pull_units(const struct tri_pull *call)
+/* Units that are divided into pieces, if slots have room for `room`: of a block of send, or two shot, of a rank.
+ * There the first unit of a rank is where its buffer is aligned, which may make one more of them. */
+static inline size_t tri_pull_units(const struct tri_pull *call, size_t room)
 {
     const size_t units = tri_pull_share(call->count, tri_pull_unit_elements(call->dtype));
-    return tri_pull_is_two_shot(call) ? tri_pull_share(units, (size_t)call->size) : units;
+    return tri_pull_is_two_shot(call) ? tri_pull_rank_share(units, (size_t)call->size, room)
+                                      : units;
 }
 
 /* Elements of a piece, if no unit is cut. */
 static inline size_t tri_pull_piece(const struct tri_pull *call, uint32_t blocks, bool staged)
 {
-    return tri_pull_evenly(tri_pull_units(call), blocks, tri_pull_room(call, blocks, staged)) *
+    const size_t room = tri_pull_room(call, blocks, staged);
+    return tri_pull_evenly(tri_pull_units(call, room), blocks, room) *
            tri_pull_unit_elements(call->dtype);
 }
 

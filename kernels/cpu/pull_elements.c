@@ -71,7 +71,8 @@ static size_t piece_of(const struct tri_pull_worker *w)
 /* Elements that are divided into pieces: of all, or of a rank. */
 static size_t divided(const struct tri_pull_worker *w)
 {
-    return is_two_shot(w) ? tri_pull_units(w->job) * tri_pull_unit_elements(w->job->dtype)
+    const size_t room = tri_pull_room(w->job, (uint32_t)w->workers, w->staged);
+    return is_two_shot(w) ? tri_pull_units(w->job, room) * tri_pull_unit_elements(w->job->dtype)
                           : w->job->count;
 }
 

@@ -14,7 +14,7 @@ constexpr uint32_t kPullThreads = 512, kPullBlocks = 96, kPullAtOnce = 2;
 // What one rank reduces or copies, in units: what all ranks find alike.
 inline uint64_t units_of(const tri_pull &call)
 {
-    return tri_pull_units(&call) *
+    return tri_pull_units(&call, 1) *
            (tri_pull_gathers(call.kind) ? static_cast<uint64_t>(call.size) : 1);
 }
 

@@ -68,8 +68,9 @@ template <typename T>
 __device__ inline void divide(const PullJob &job, Shots &shots)
 {
     constexpr uint64_t kElements = Unit<T>::kElements;
-    const uint64_t units = tri_pull_share(tri_pull_share(shots.end, kElements), job.size);
     const uint64_t room = shots.staged ? job.staged_room : job.room;
+    const uint64_t units =
+        tri_pull_rank_share(tri_pull_share(shots.end, kElements), job.size, room);
     shots.share = units * kElements;
     shots.piece = tri_pull_evenly(units, job.blocks, room) * kElements;
 }
