@@ -2,6 +2,8 @@
 # the cases that each says it has made.
 set(ENV{TRIB_TEST_QUICK} 1)
 set(ENV{TRIB_TEST_VERBOSE} 1)
+# The cases of pull take most of the time.
+set(ENV{TRIB_TEST_PART} -pull)
 
 function(made out)
     execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_VARIABLE text RESULT_VARIABLE status)
