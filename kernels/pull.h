@@ -105,8 +105,8 @@ enum {
     TRI_PULL_RANKS = TRI_PUSH_RANKS,        /* at most */
     TRI_PULL_BLOCKS = 256,                  /* of a rank, at most */
     TRI_PULL_UNIT = 16,                     /* bytes that one thread moves at a time */
-    TRI_PULL_LINE_BITS = 3,                 /* a line of a device's memory: log2 of its units, */
-    TRI_PULL_LINE = 1 << TRI_PULL_LINE_BITS /* and they */
+    TRI_PULL_LINE_BITS = 3,                 /* log2 of the next */
+    TRI_PULL_LINE = 1 << TRI_PULL_LINE_BITS /* units of a line of a device's memory */
 };
 
 /* The collective. A copy (the last three) is one of bytes: its dtype is TRIB_U8, and its op is ignored. */
@@ -241,9 +241,8 @@ TRI_ANYWHERE size_t tri_pull_share(size_t n, size_t of)
     return (n + of - 1) / of;
 }
 
-/* What pieces and shares are made of, if slots have room for `room` units: log2 of its units. It is a line, for half
- * a line costs as much to write, and links have more of them if two blocks write one. (No quotient: a kernel
- * begins with it.) */
+/* What pieces and shares are made of, if slots have room for `room` units: a line where one fits, for half a line
+ * takes a link as long; or a unit. log2 of its units, for a kernel begins with it: no quotients. */
 TRI_ANYWHERE int tri_pull_grain(size_t room)
 {
     return room < TRI_PULL_LINE ? 0 : TRI_PULL_LINE_BITS;

@@ -11,7 +11,8 @@ namespace {
 // large, and there are twice as many: one that waits for its twins leaves the links to others.
 constexpr uint32_t kPullThreads = 512, kPullBlocks = 96, kPullAtOnce = 2;
 
-// What one rank reduces or copies, in units: what all ranks find alike.
+// What one rank reduces or copies, in units: what all ranks find alike. Not in lines, for how much room slots have
+// follows from the blocks, and their number from this.
 inline uint64_t units_of(const tri_pull &call)
 {
     return tri_pull_units(&call, 1) *

@@ -27,9 +27,10 @@ static struct tri_pull call_of(enum tri_pull_kind kind, enum tri_pull_way way, i
                              .way = way};
 }
 
-static size_t fewest_rounds(size_t units, size_t b, size_t room)
+/* By `b` blocks, of pieces of `piece` units. */
+static size_t rounds_of(size_t units, size_t b, size_t piece)
 {
-    return (units + b * room - 1) / (b * room);
+    return (units + b * piece - 1) / (b * piece);
 }
 
 static void divided(const struct tri_pull *call, uint32_t b, bool staged)
@@ -44,11 +45,11 @@ static void divided(const struct tri_pull *call, uint32_t b, bool staged)
     CHECK(2 * b * half <= call->scratch_bytes);
     CHECK(units * share * elements >= call->count);
     if (room < TRI_PULL_LINE) {
-        CHECK((units + b * piece - 1) / (b * piece) == fewest_rounds(units, b, room));
+        CHECK(rounds_of(units, b, piece) == rounds_of(units, b, room));
         return;
     }
     const size_t whole = room / TRI_PULL_LINE * TRI_PULL_LINE;
-    CHECK((units + b * piece - 1) / (b * piece) <= fewest_rounds(units, b, whole));
+    CHECK(rounds_of(units, b, piece) <= rounds_of(units, b, whole));
     CHECK(piece * TRI_PULL_UNIT % LINE == 0);
     if (share > 1)
         CHECK(units * TRI_PULL_UNIT % LINE == 0);
