@@ -43,6 +43,7 @@ struct run {
     _Atomic(const char *) place;  /* of the fault; NULL: there was none */
     _Atomic int phase;            /* at that time */
     trib_status created[RANKS];
+    trib_status ended[RANKS]; /* the first error, if there was one */
     /* Of the communicators that the phases make; each rank writes its own. */
     int channel[PHASES][RANKS], memory[PHASES][RANKS];
 };
@@ -247,6 +248,7 @@ static void live(int thread, int threads, void *argument)
     trib_status status = TRIB_OK;
     for (enum phase phase = CREATE; phase < CLOSE && status == TRIB_OK; phase++)
         status = live_through(&life, phase);
+    run->ended[rank] = status;
     (void)live_through(&life, CLOSE);
     spared = true;
     CHECK_OK(trib_stream_destroy(life.m.device, life.m.stream));
@@ -274,15 +276,15 @@ static void check_same(const int what[RANKS], long fault, enum phase phase)
               phase_names[phase]);
 }
 
-/* Creation fails on all ranks because one says that it did not get what it needs. Ranks that just
- * cannot connect go on without a side channel. */
+/* Creation fails because one rank says that it did not get what it needs: there, or in a call that it made while
+ * others still created. Ranks that just cannot connect go on without a side channel. */
 static void check_created(const struct run *one)
 {
     bool fails = false, caused = false;
     for (int rank = 0; rank < RANKS; rank++) {
-        const trib_status status = one->created[rank];
-        fails = fails || status != TRIB_OK;
-        caused = caused || status == TRIB_ERR_OUT_OF_MEMORY || status == TRIB_ERR_SYSTEM;
+        const trib_status ended = one->ended[rank];
+        fails = fails || one->created[rank] != TRIB_OK;
+        caused = caused || ended == TRIB_ERR_OUT_OF_MEMORY || ended == TRIB_ERR_SYSTEM;
     }
     CHECK_MSG(caused || !fails, "fault %ld: creation fails, and no rank says why", one->fault.n);
 }
